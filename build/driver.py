@@ -1,0 +1,272 @@
+"""A build: capture what is new, lower and verify each artifact in its target's worker, report every expected row."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from build import envs, manifest
+from build.cache import lock, put_folder, staging, sweep
+from build.envs import Environment
+from build.errors import EXIT_CODES, INTERRUPTED_EXIT, EdgeportError
+from build.log import say
+from build.options import Options
+from build.plan import Row, artifact_key, cached, captured, program_folder, rows
+from build.protocol import Worker, error_to_json
+from build.record import ProgramRecord, read_record
+from build.sources import Source, sources
+from targets.registry import TargetFacts, select
+
+CAPTURE_GROUP = "models"
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+class Build:
+    """One run. ``results`` has a row for every expected artifact, in order, when :meth:`run` returns."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.targets = select(options.targets)
+        self.expected: list[Row] = []
+        self.results: dict[str, dict[str, Any]] = {}
+        self._records: dict[str, ProgramRecord] = {}
+        self._workers: list[Worker] = []
+        self._interrupted = False
+        self._guard = threading.Lock()
+
+    # ---- the run -------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[dict[str, Any]]:
+        """Build everything.
+
+        Raises:
+            EdgeportError: the build as a whole can't start (bad options, no environment).
+        """
+        options = self.options
+        capture_env = envs.ready(CAPTURE_GROUP) if options.dry_run else envs.ensure(CAPTURE_GROUP)
+        found = sources(options, capture_env.packages if capture_env else {})
+        self.expected = rows(found, self.targets, options.precisions)
+        if not options.dry_run:
+            sweep(options.out)
+        try:
+            self._capture(found, capture_env)
+            todo = self._plan()
+            if options.dry_run:
+                self._say_plan(todo)
+            elif todo:
+                self._lower(todo)
+        except KeyboardInterrupt:
+            self._interrupted = True
+            for worker in self._workers:
+                worker.kill()
+        finally:
+            for worker in self._workers:
+                worker.close()
+        for row in self.expected:
+            self.results.setdefault(row.label, self._lost(row))
+        return [self.results[row.label] for row in self.expected]
+
+    @property
+    def exit_code(self) -> int:
+        """130 when interrupted, otherwise by the worst row."""
+        if self._interrupted:
+            return INTERRUPTED_EXIT
+        return 0 if self.options.dry_run else manifest.exit_code(list(self.results.values()))
+
+    # ---- capture -------------------------------------------------------------------------------------------------
+
+    def _capture(self, found: Sequence[Source], environment: Environment | None) -> None:
+        worker: Worker | None = None
+        for source in found:
+            record = None if self.options.force else captured(self.options.out, source)
+            if record is None and not self.options.dry_run and environment is not None:
+                worker = worker or self._worker("capture", environment, "build.capture")
+                try:
+                    record = self._capture_one(source, worker)
+                except EdgeportError as error:
+                    self._fail_source(source, error_to_json(error))
+            if record is not None:
+                self._records[source.name] = record
+        if worker is not None:
+            worker.close()
+
+    def _capture_one(self, source: Source, worker: Worker) -> ProgramRecord | None:
+        out = self.options.out
+        with lock(out, f"capture {source.name}"):
+            record = None if self.options.force else captured(out, source)
+            if record is not None:
+                return record  # another build captured it while we waited
+            started = time.monotonic()
+            with staging(out) as folder:
+                job = {"label": source.name, "source": dict(source.job), "directory": str(folder)}
+                answer = worker.submit(job, lambda stage: say(f"{source.name}: {stage}"))
+                if "error" in answer:
+                    self._fail_source(source, answer["error"])
+                    return None
+                put_folder(folder, program_folder(out, source))
+            say(f"{source.name}: captured in {time.monotonic() - started:.1f} s")
+            return read_record(program_folder(out, source))
+
+    def _fail_source(self, source: Source, error: Mapping[str, Any]) -> None:
+        for row in self.expected:
+            if row.source.name == source.name:
+                self.results[row.label] = self._failed(row, "capture", error)
+
+    # ---- plan ----------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> list[Row]:
+        todo = []
+        for row in self.expected:
+            if row.label in self.results:
+                continue
+            if row.unavailable is not None:
+                self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
+                continue
+            value = None if self.options.force else self._cached(row, envs.ready(row.target.group))
+            if value is None:
+                todo.append(row)
+            else:
+                self.results[row.label] = manifest.summary_row(value, cached=True, seconds=0.0)
+        return todo
+
+    def _cached(self, row: Row, environment: Environment | None) -> Mapping[str, Any] | None:
+        record = self._records.get(row.source.name)
+        if environment is None or record is None:
+            return None
+        return cached(row, self.options.out, artifact_key(row, record, environment, self.options))
+
+    def _say_plan(self, todo: Sequence[Row]) -> None:
+        for row in todo:
+            say(f"would build {row.label}")
+            self.results[row.label] = self._bare(row, "would-build")
+
+    # ---- lower ---------------------------------------------------------------------------------------------------
+
+    def _lower(self, todo: Sequence[Row]) -> None:
+        by_target: dict[str, list[Row]] = {}
+        for row in todo:
+            by_target.setdefault(row.target.name, []).append(row)
+        with ThreadPoolExecutor(max_workers=min(self.options.jobs, len(by_target))) as pool:
+            tasks = [pool.submit(self._serve_target, group) for group in by_target.values()]
+            try:
+                for task in tasks:
+                    task.result()
+            except BaseException:
+                self._interrupted = True
+                for task in tasks:
+                    task.cancel()
+                for worker in self._workers:
+                    worker.kill()
+                raise
+
+    def _serve_target(self, group: Sequence[Row]) -> None:
+        """Build one target's artifacts, one after the other, in one worker."""
+        facts = group[0].target
+        try:
+            environment = envs.ensure(facts.group)
+        except EdgeportError as error:
+            for row in group:
+                self.results[row.label] = self._failed(row, "environment", error_to_json(error))
+            return
+        worker = self._worker(facts.name, environment, "build.worker", facts.name)
+        for row in group:
+            if self._interrupted:
+                return
+            try:
+                self.results[row.label] = self._build_one(row, worker, environment)
+            except EdgeportError as error:
+                if not self._interrupted:
+                    self.results[row.label] = self._failed(row, "lower", error_to_json(error))
+        worker.close()
+
+    def _build_one(self, row: Row, worker: Worker, environment: Environment) -> dict[str, Any]:
+        options, record = self.options, self._records[row.source.name]
+        key = artifact_key(row, record, environment, options)
+        started = time.monotonic()
+        with lock(options.out, row.label):
+            value = None if options.force else cached(row, options.out, key)
+            if value is not None:
+                return manifest.summary_row(value, cached=True, seconds=0.0)
+            with staging(options.out) as folder:
+                job = {
+                    "label": row.label,
+                    "key": key,
+                    "program": str(program_folder(options.out, row.source)),
+                    "directory": str(folder),
+                    "target": row.target.name,
+                    "precision": row.precision,
+                    "toolchain": environment.versions(row.target.packages),
+                    "strict": options.strict,
+                    "min_delegated": options.min_delegated,
+                    "log": str(self._log(row.target.name)),
+                }
+                answer = worker.submit(job, lambda stage: say(f"{row.label}: {stage}"))
+                if "error" in answer:
+                    return self._failed(row, "worker", answer["error"])
+                put_folder(folder, row.place(options.out))
+        seconds = time.monotonic() - started
+        say(f"{row.label}: {answer['result']['status']} in {seconds:.1f} s")
+        return manifest.summary_row(answer["result"], cached=False, seconds=seconds)
+
+    # ---- small parts ---------------------------------------------------------------------------------------------
+
+    def _log(self, name: str) -> Path:
+        return self.options.out / "logs" / f"{name}.log"
+
+    def _worker(self, name: str, environment: Environment, module: str, *arguments: str) -> Worker:
+        threads = max(1, (os.cpu_count() or 1) // self.options.jobs)
+        worker = Worker(
+            [environment.python, "-m", module, *arguments],
+            log=self._log(name),
+            env={
+                "PYTHONPATH": str(_ROOT),
+                "OMP_NUM_THREADS": str(threads),
+                "EDGEPORT_CACHE": str(self.options.out / "cache"),
+                "PYTHONUNBUFFERED": "1",
+            },
+            name=name,
+        )
+        with self._guard:
+            self._workers.append(worker)
+        return worker
+
+    @staticmethod
+    def _bare(row: Row, status: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        value = {
+            "model": row.source.name,
+            "target": row.target.name,
+            "precision": row.precision,
+            "status": status,
+            "error": error,
+        }
+        return manifest.summary_row(value, cached=False, seconds=0.0)
+
+    def _failed(self, row: Row, stage: str, error: Mapping[str, Any]) -> dict[str, Any]:
+        say(f"{row.label}: failed at {stage}")
+        if self.options.debug and error.get("trace"):
+            say(str(error["trace"]))
+        return self._bare(row, f"failed:{stage}", error)
+
+    def _lost(self, row: Row) -> dict[str, Any]:
+        """A row that nothing was said of: never passed over in silence."""
+        cause = "interrupted" if self._interrupted else "lost"
+        error = {"code": "internal", "message": f"not built: {cause}", "op": None, "source": None, "remedy": None}
+        return self._bare(row, f"failed:{cause}", error)
+
+
+def default_targets(platform: str | None, facts: Mapping[str, TargetFacts]) -> tuple[str, ...]:
+    """The targets of a platform; all of them without one."""
+    return tuple(n for n, f in facts.items() if platform is None or platform in f.platforms)
+
+
+def exit_code_of(error: EdgeportError) -> int:
+    """An error's exit code."""
+    return EXIT_CODES.get(error.code, error.exit_code)
+
+
+StageCallback = Callable[[str], None]

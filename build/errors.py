@@ -1,0 +1,110 @@
+"""Every error a user can meet, each with its own exit code. The one place where errors are defined."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EdgeportError(Exception):
+    """An expected failure: one clear line (what, where, what to do), no traceback unless ``--debug``."""
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self, message: str, *, op: str | None = None, source: str | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.op = op
+        self.source = source
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.op and self.op not in self.message:
+            parts.append(f"op {self.op}")
+        if self.source:
+            parts.append(f"at {self.source}")
+        line = "; ".join(parts)
+        return f"{line}. {self.remedy}" if self.remedy else line
+
+
+class InputError(EdgeportError):
+    """The command line, program, data or module that we were given cannot be used."""
+
+    code = "bad-input"
+    exit_code = 2
+
+
+class UntrustedInputError(InputError):
+    """A file that is damaged, hostile, or would run code when read."""
+
+    code = "untrusted-input"
+
+
+class LoweringError(EdgeportError):
+    """No artifact: a target cannot express the program, or its converter failed."""
+
+    code = "lowering-failed"
+    exit_code = 3
+
+
+class UnsupportedError(LoweringError):
+    """The target's pre-flight refused the program before any conversion."""
+
+    code = "unsupported"
+
+
+class ConverterCrash(LoweringError):
+    """The converter's process died (signal, abort, out of memory)."""
+
+    code = "converter-crashed"
+
+
+class VerificationError(EdgeportError):
+    """An artifact was made, but it does not compute what the program computes."""
+
+    code = "verification-failed"
+    exit_code = 4
+
+
+class MissingToolError(EdgeportError):
+    """A tool or package that this step needs is not on this machine."""
+
+    code = "missing-tool"
+    exit_code = 5
+
+
+class GateError(EdgeportError):
+    """A gate the user asked for (``--strict``, ``--min-delegated``) was not met."""
+
+    code = "gate-failed"
+    exit_code = 6
+
+
+class StorageError(EdgeportError):
+    """The output folder cannot be written: disk full, no permission."""
+
+    code = "storage"
+    exit_code = 7
+
+
+INTERRUPTED_EXIT = 130
+
+#: code -> exit code, for rows that travel as JSON between processes.
+EXIT_CODES: dict[str, int] = {
+    c.code: c.exit_code
+    for c in (
+        EdgeportError,
+        InputError,
+        UntrustedInputError,
+        LoweringError,
+        UnsupportedError,
+        ConverterCrash,
+        VerificationError,
+        MissingToolError,
+        GateError,
+        StorageError,
+    )
+}

@@ -1,0 +1,76 @@
+"""The artifact manifest and the summary row. JSON Schema: ``build/manifest.schema.json``. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from build.cache import list_files, sha256_file
+from build.errors import EXIT_CODES
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+OK = ("ok", "ok-undelegated")
+
+#: Exit codes from worst to mildest: a run with several failures ends with the first of these that occurred.
+_SEVERITY = (4, 3, 6, 7, 5, 2, 1)
+
+
+def describe_files(folder: Path) -> list[dict[str, Any]]:
+    """``[{"path", "bytes", "sha256"}]`` of every file of an artifact, the manifest left out."""
+    return [
+        {"path": str(p), "bytes": (folder / p).stat().st_size, "sha256": sha256_file(folder / p)}
+        for p in list_files(folder)
+        if str(p) != MANIFEST
+    ]
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder; None when there is none, or it is damaged or of another schema."""
+    try:
+        value: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return None
+    return value if value.get("schema_version") == SCHEMA_VERSION else None
+
+
+def intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    """Whether every file the manifest lists is there with its bytes, and nothing else is."""
+    listed = {f["path"]: f for f in manifest["files"]}
+    present = {str(p) for p in list_files(folder)} - {MANIFEST}
+    return present == set(listed) and all(
+        (folder / p).stat().st_size == f["bytes"] and sha256_file(folder / p) == f["sha256"] for p, f in listed.items()
+    )
+
+
+def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) -> dict[str, Any]:
+    """The row of ``--json`` that an artifact's manifest comes down to."""
+    verification = manifest.get("verification") or {}
+    coverage = manifest.get("coverage") or {}
+    error = manifest.get("error")
+    return {
+        "model": manifest["model"],
+        "target": manifest["target"],
+        "precision": manifest["precision"],
+        "status": manifest["status"],
+        "error": None if error is None else {k: error.get(k) for k in ("code", "message", "op", "source", "remedy")},
+        "warnings": list(manifest.get("warnings", ())),
+        "files": list(manifest.get("files", ())),
+        "max_abs_diff": verification.get("max_abs_diff"),
+        "changed_decisions": verification.get("changed_decisions"),
+        "delegated_share": coverage.get("delegated_share"),
+        "seconds": round(seconds, 3),
+        "cached": cached,
+    }
+
+
+def exit_code(rows: Sequence[Mapping[str, Any]]) -> int:
+    """0 when every artifact is ok or known to be unavailable; otherwise the worst failure's code."""
+    codes = {
+        EXIT_CODES.get((row["error"] or {}).get("code", "internal"), 1)
+        for row in rows
+        if row["status"] not in OK and not row["status"].startswith("unavailable")
+    }
+    return next((code for code in _SEVERITY if code in codes), 0)

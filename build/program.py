@@ -1,0 +1,288 @@
+"""A program: its signature, its content hash, its source lines. Works on a loaded ExportedProgram."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from build.errors import InputError
+from targets.contract import Dim, DynamicDim, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+#: torch's sympy upper bound for "no maximum" is int_oo or a very large integer.
+_UNBOUNDED = 2**31
+
+
+def torch_dtype_name(dtype: object) -> str:
+    """``torch.float32`` -> ``float32`` (numpy's names for every dtype that numpy has)."""
+    return str(dtype).removeprefix("torch.")
+
+
+def user_inputs(program: ExportedProgram) -> list[Node]:
+    """Placeholder nodes of the user's tensors, in order."""
+    names = {s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"}
+    return [n for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+
+
+def user_outputs(program: ExportedProgram) -> list[Any]:
+    """Entries of the user's outputs, in order: fx nodes for tensors, plain values for constants and None."""
+    specs = program.graph_signature.output_specs
+    out = next(n for n in program.graph.nodes if n.op == "output")
+    return [a for a, s in zip(out.args[0], specs, strict=True) if s.kind.name == "USER_OUTPUT"]
+
+
+def input_names(program: ExportedProgram) -> list[str]:
+    """Names of the user's tensor inputs, as the module's ``forward`` spells them."""
+    return [n.name for n in user_inputs(program)]
+
+
+def output_names(program: ExportedProgram) -> list[str]:
+    """Names of the tensor outputs, from the structure that ``forward`` returns.
+
+    One tensor is ``output``; a tuple gives ``output_0``, ``output_1``; a dict gives its keys, nested ones
+    joined by ``_``. Names that would collide after joining get a numeric suffix. Constants and None have none.
+    """
+    import torch.utils._pytree as pytree
+
+    spec = program.call_spec.out_spec
+    values = user_outputs(program)
+    if spec is None:
+        paths: list[tuple[Any, ...]] = [(pytree.SequenceKey(i),) for i in range(len(values))]
+    else:
+        tree = pytree.tree_unflatten(list(range(len(values))), spec)
+        paths = [p for p, _ in pytree.tree_flatten_with_path(tree)[0]]
+    names: list[str] = []
+    for path, value in zip(paths, values, strict=True):
+        if not hasattr(value, "meta"):
+            continue
+        parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
+        name = re.sub(r"\W", "_", "_".join(parts)) if parts else "output"
+        if not re.match(r"[A-Za-z_]", name):
+            name = f"output_{name}"
+        base, n = name, 1
+        while name in names:
+            name, n = f"{base}_{n}", n + 1
+        names.append(name)
+    return names
+
+
+def _linear(expr: Any, root: Any) -> tuple[int, int] | None:
+    """``(scale, offset)`` when ``expr`` is ``scale * root + offset`` with whole numbers and a positive scale."""
+    import sympy
+
+    if not expr.is_polynomial(root):
+        return None
+    coefficients = sympy.Poly(expr, root).all_coeffs()
+    if len(coefficients) != 2 or not all(c.is_Integer for c in coefficients) or coefficients[0] <= 0:
+        return None
+    return int(coefficients[0]), int(coefficients[1])
+
+
+def _root_bounds(root: Any, program: ExportedProgram) -> tuple[int, int | None]:
+    """Declared bounds of a root symbol.
+
+    A derived dimension (8·n) declares its own range; the exporter raises the root's lower bound to 2
+    even where the declaration allows 1, so the derived range is the one to believe.
+    """
+    lo, hi = _bounds(program.range_constraints.get(root))
+    for expr, constraint in program.range_constraints.items():
+        if expr == root or expr.free_symbols != {root}:
+            continue
+        line = _linear(expr, root)
+        if line is not None:
+            scale, offset = line
+            dlo, dhi = _bounds(constraint)
+            lo = -((offset - dlo) // scale)
+            hi = None if dhi is None else (dhi - offset) // scale
+    return lo, hi
+
+
+def _dim(size: Any, program: ExportedProgram) -> Dim:
+    if isinstance(size, int):
+        return size
+    expr = size.node.expr
+    if expr.is_Integer:
+        return int(expr)
+    symbols = sorted(expr.free_symbols, key=str)
+    bounds = [_root_bounds(s, program) for s in symbols]
+    line = _linear(expr, symbols[0]) if len(symbols) == 1 else None
+    if line is not None:
+        (scale, offset), (lo, hi) = line, bounds[0]
+        return DynamicDim(
+            symbol=str(symbols[0]),
+            lo=scale * lo + offset,
+            hi=None if hi is None else scale * hi + offset,
+            scale=scale,
+            offset=offset,
+        )
+    # An output size such as b*t or t//2: no linear root; its bounds are the values at the roots' bounds.
+    if any(hi is None for _, hi in bounds):
+        return DynamicDim(symbol=str(expr), lo=0, hi=None)
+    ends = sorted(int(expr.subs({s: pair[i] for s, pair in zip(symbols, bounds, strict=True)})) for i in (0, 1))
+    return DynamicDim(symbol=str(expr), lo=ends[0], hi=ends[1])
+
+
+def _bounds(constraint: Any) -> tuple[int, int | None]:
+    """Inclusive bounds of a torch ``ValueRanges``; no maximum is None (torch spells it ``int_oo``)."""
+    if constraint is None:
+        return 0, None
+    upper = constraint.upper
+    hi = int(upper) if getattr(upper, "is_Integer", False) else None
+    return int(constraint.lower), None if hi is None or hi >= _UNBOUNDED else hi
+
+
+def _spec(name: str, value: Any, program: ExportedProgram) -> TensorSpec:
+    if not hasattr(value, "dtype"):
+        raise InputError(
+            f"input '{name}' is a {type(value).__name__}, not a tensor",
+            remedy="Pass it as a tensor, or fix its value before export.",
+        )
+    return TensorSpec(
+        name=name,
+        dtype=torch_dtype_name(value.dtype),
+        shape=tuple(_dim(s, program) for s in value.shape),
+    )
+
+
+def signature_of(program: ExportedProgram) -> Signature:
+    """The program's tensor inputs and outputs with dtypes, shapes and declared ranges.
+
+    Raises:
+        InputError: an input is not a tensor.
+    """
+    inputs = tuple(_spec(n.name, n.meta["val"], program) for n in user_inputs(program))
+    tensors = [v for v in user_outputs(program) if hasattr(v, "meta")]
+    outputs = tuple(
+        _spec(name, v.meta["val"], program) for name, v in zip(output_names(program), tensors, strict=True)
+    )
+    return Signature(inputs=inputs, outputs=outputs)
+
+
+def call(program: ExportedProgram) -> Any:
+    """A function from a list of input tensors (in order) to the list of output tensors (in order), in eager PyTorch.
+
+    The program's own guards are enforced: a size outside its range raises.
+    """
+    import torch
+    import torch.utils._pytree as pytree
+
+    module = program.module()
+    in_spec = program.call_spec.in_spec
+
+    def run(tensors: list[Any]) -> list[Any]:
+        args, kwargs = pytree.tree_unflatten(tensors, in_spec)
+        with torch.no_grad():
+            out = module(*args, **kwargs)
+        return [v for v in pytree.tree_leaves(out) if isinstance(v, torch.Tensor)]
+
+    return run
+
+
+def source_of(node: Node) -> str | None:
+    """The user's line that made ``node``: ``file.py:12 in forward: x = self.a(x)``. None when it wasn't recorded."""
+    trace = node.meta.get("stack_trace")
+    if not trace:
+        return None
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)', trace)
+    mine = [f for f in frames if "/torch/" not in f[0].replace("\\", "/")] or frames
+    if not mine:
+        return None
+    path, line, func, code = mine[-1]
+    return f"{Path(path).name}:{line} in {func}: {code.strip()}"
+
+
+def op_nodes(program: ExportedProgram) -> Iterator[Node]:
+    """Nodes that compute (call_function), nested graphs of higher-order ops included."""
+    import torch
+
+    for module in program.graph_module.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from (n for n in module.graph.nodes if n.op == "call_function")
+
+
+def op_name(node: Node) -> str:
+    """``aten.add.Tensor`` for an ATen overload, the function's own name otherwise."""
+    target = node.target
+    name = getattr(target, "_name", None)
+    if isinstance(name, str):
+        return name.replace("::", ".") + ("" if "." in name.split("::")[-1] else ".default")
+    return str(getattr(target, "__name__", target))
+
+
+def content_hash(program: ExportedProgram) -> str:
+    """sha256 of what the program computes: graph, signature, ranges and every tensor's bytes.
+
+    Independent of archive names, serialization ids, node names and stack traces.
+    """
+    digest = hashlib.sha256()
+
+    def put(*parts: object) -> None:
+        for part in parts:
+            text = str(part).encode()
+            digest.update(len(text).to_bytes(8, "little") + text)
+
+    _hash_graph(program.graph_module, put)
+    sig = program.graph_signature
+    order = {n.name: i for i, n in enumerate(program.graph.nodes)}
+    for spec in sig.input_specs:
+        put("in", spec.kind.name, spec.target if spec.kind.name != "USER_INPUT" else spec.arg.name)
+    for spec in sig.output_specs:
+        put("out", spec.kind.name, spec.target, order.get(getattr(spec.arg, "name", ""), "const"))
+    put("names", output_names(program))
+    for key, constraint in sorted(program.range_constraints.items(), key=lambda kv: str(kv[0])):
+        put("range", key, constraint)
+    for name, tensor in sorted({**dict(program.state_dict), **dict(program.constants)}.items()):
+        put("tensor", name)
+        _hash_tensor(tensor, put, digest)
+    return digest.hexdigest()
+
+
+def _hash_tensor(tensor: Any, put: Any, digest: Any) -> None:
+    import torch
+
+    if not isinstance(tensor, torch.Tensor):
+        put("object", type(tensor).__name__, repr(tensor))
+        return
+    put(tensor.dtype, tuple(tensor.shape))
+    inner = getattr(tensor, "__tensor_flatten__", None)
+    if inner is not None and type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        names, context = inner()
+        put(type(tensor).__name__, context)
+        for name in names:
+            _hash_tensor(getattr(tensor, name), put, digest)
+        return
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    digest.update(flat.numpy().tobytes())
+
+
+def _hash_graph(module: Any, put: Any) -> None:
+    import torch
+
+    index: dict[Any, int] = {}
+
+    def name(arg: Any) -> object:
+        if isinstance(arg, torch.fx.Node):
+            return f"%{index[arg]}"
+        if isinstance(arg, (list, tuple)):
+            return [name(a) for a in arg]
+        if isinstance(arg, dict):
+            return sorted((str(k), name(v)) for k, v in arg.items())
+        return repr(arg)
+
+    for i, node in enumerate(module.graph.nodes):
+        index[node] = i
+        target = node.target if node.op in ("placeholder", "get_attr", "output") else op_name(node)
+        put(node.op, target if node.op != "placeholder" else i, name(node.args), name(node.kwargs))
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor):
+            put(val.dtype, tuple(str(s) for s in val.shape))
+    for child_name, child in module.named_children():
+        if isinstance(child, torch.fx.GraphModule):
+            put("child", child_name)
+            _hash_graph(child, put)

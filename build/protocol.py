@@ -1,0 +1,165 @@
+"""How a build talks to its worker processes: JSON lines, jobs on stdin, events on a pipe of their own.
+
+Converters print whatever they like on stdout and stderr; both go to the worker's log. A worker serves many jobs,
+so its imports are paid once; when a converter kills the process, that job is lost and the next worker goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from build import shell
+from build.errors import ConverterCrash, EdgeportError, StorageError
+from build.log import say
+
+Emit = Callable[[str], None]
+Handler = Callable[[Mapping[str, Any], Emit], Mapping[str, Any]]
+_PIPE = "EDGEPORT_EVENTS_FD"
+
+
+def error_to_json(error: BaseException) -> dict[str, Any]:
+    """``{"code", "message", "op", "source", "remedy", "trace"}`` of any exception."""
+    trace = "".join(traceback.format_exception(error))
+    if isinstance(error, EdgeportError):
+        return {
+            "code": error.code,
+            "message": error.message,
+            "op": error.op,
+            "source": error.source,
+            "remedy": error.remedy,
+            "trace": trace,
+        }
+    if isinstance(error, OSError) and error.errno in (28, 122):  # ENOSPC, EDQUOT
+        return {**error_to_json(StorageError(f"cannot write: {error.strerror}")), "trace": trace}
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return {
+        "code": "internal",
+        "message": f"{type(error).__name__}: {first}"[:400],
+        "op": None,
+        "source": None,
+        "remedy": "This is a fault in Edgeport: please report it with the log.",
+        "trace": trace,
+    }
+
+
+def serve(handle: Handler) -> None:
+    """The worker's side: answer jobs until stdin closes."""
+    with os.fdopen(int(os.environ.pop(_PIPE)), "w") as events:
+
+        def send(**event: Any) -> None:
+            events.write(json.dumps(event) + "\n")
+            events.flush()
+
+        send(event="ready")
+        for line in sys.stdin:
+            job = json.loads(line)
+            print(f"\n=== job {job.get('label', '')}", flush=True)
+            try:
+                result = handle(job, lambda stage: send(event="stage", stage=stage))
+                send(event="done", result=result)
+            except BaseException as error:
+                traceback.print_exc()
+                send(event="failed", error=error_to_json(error))
+                if not isinstance(error, Exception):
+                    raise
+
+
+class Worker:
+    """The build's side of one worker process, started when the first job comes."""
+
+    def __init__(self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str], name: str) -> None:
+        self._command, self._log, self._env, self.name = command, log, env, name
+        self._process: subprocess.Popen[bytes] | None = None
+        self._events = -1
+        self._buffer = b""
+
+    def start(self) -> None:
+        """Start the process now, so that its imports run while something else is waited for."""
+        if self._process is not None:
+            return
+        read, write = os.pipe()
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            self._process = shell.start(
+                self._command, stdout=log, env={**self._env, _PIPE: str(write)}, pass_fds=(write,)
+            )
+        os.close(write)
+        self._events, self._buffer = read, b""
+
+    def submit(self, job: Mapping[str, Any], on_stage: Callable[[str], None]) -> dict[str, Any]:
+        """Run one job.
+
+        Returns:
+            ``{"result": …}`` or ``{"error": …}`` (see :func:`error_to_json`).
+
+        Raises:
+            ConverterCrash: the process died; the message says at which stage and of what.
+        """
+        self.start()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        stage = "start"
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+        for event in self._read():
+            if event["event"] == "stage":
+                stage = event["stage"]
+                on_stage(stage)
+            elif event["event"] == "done":
+                return {"result": event["result"]}
+            elif event["event"] == "failed":
+                return {"error": event["error"]}
+        code = process.wait()
+        self.close()
+        cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        raise ConverterCrash(
+            f"the {self.name} process died during '{stage}' ({cause}): {self._last_words()}",
+            remedy=f"Its output is in {self._log}; --debug shows it. Run preflight to see which ops are at risk.",
+        )
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        while True:
+            while b"\n" in self._buffer:
+                line, self._buffer = self._buffer.split(b"\n", 1)
+                yield json.loads(line)
+            select.select([self._events], [], [])
+            chunk = os.read(self._events, 65536)
+            if not chunk:
+                return
+            self._buffer += chunk
+
+    def _last_words(self) -> str:
+        lines = [x for x in self._log.read_bytes()[-4000:].decode(errors="replace").splitlines() if x.strip()]
+        return lines[-1].strip()[:200] if lines else "it printed nothing"
+
+    def close(self) -> None:
+        """End the process, if it runs."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            say(f"ending the {self.name} process {process.pid}")
+        shell.stop(process)
+        os.close(self._events)
+
+    def kill(self) -> None:
+        """End the process at once (the user interrupted)."""
+        if self._process is not None:
+            shell.stop(self._process, grace=0.2)

@@ -1,0 +1,91 @@
+"""What capture writes beside a program. Standard library only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from build.errors import InputError
+from targets.checks import signature_from_json, signature_to_json
+from targets.contract import Signature
+
+SCHEMA_VERSION = 1
+PROGRAM = "program.pt2"
+REFERENCE = "reference.safetensors"
+RECORD = "program.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRecord:
+    """One call of the reference data: its id, why it is there, and its root sizes.
+
+    Attributes:
+        kind: ``example``, ``lower``, ``upper``, ``unseen``, ``mixed``, ``named``, ``edge`` or ``evaluation``.
+        label: the right class, for labelled evaluation calls.
+    """
+
+    id: str
+    kind: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    label: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramRecord:
+    """``program.json``: everything later steps need to know without loading torch.
+
+    Attributes:
+        sha256: content hash of the program (not of the file).
+        files: file name -> sha256, of the program and the reference data.
+        symbols: root symbol -> the name its author gave it (``batch``), where known.
+        decision_output: the output whose last axis holds class scores; None when there is none.
+        constants: outputs that are not tensors, by position: they belong to the caller, not to the artifact.
+    """
+
+    name: str
+    key: str
+    sha256: str
+    signature: Signature
+    calls: tuple[CallRecord, ...]
+    files: Mapping[str, str]
+    source: Mapping[str, Any]
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    decision_output: str | None = None
+    metric: str | None = None
+    labels: tuple[str, ...] = ()
+    preprocessing: Mapping[str, Any] | None = None
+    tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    licence: str = "unknown"
+    versions: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["signature"] = json.loads(signature_to_json(self.signature))
+        values["calls"] = [dataclasses.asdict(c) for c in self.calls]
+        return {"schema_version": SCHEMA_VERSION, **values}
+
+
+def read_record(folder: Path) -> ProgramRecord:
+    """Read ``program.json``.
+
+    Raises:
+        InputError: it is missing, damaged or of another schema.
+    """
+    path = folder / RECORD
+    try:
+        value = json.loads(path.read_text())
+        if value.pop("schema_version") != SCHEMA_VERSION:
+            raise InputError(f"'{path}' has another schema version", remedy="Build again with --force.")
+        value["signature"] = signature_from_json(json.dumps(value["signature"]))
+        value["calls"] = tuple(CallRecord(**c) for c in value["calls"])
+        value["labels"], value["warnings"] = tuple(value["labels"]), tuple(value["warnings"])
+        return ProgramRecord(**value)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}", remedy="Build again with --force.") from error

@@ -1,0 +1,66 @@
+"""System packages that later steps use: installed with apt where we may, otherwise the exact command is printed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+
+from build import shell
+from build.errors import EdgeportError, MissingToolError
+from build.log import fail, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A Debian package, the program that shows it is there, and what it is for."""
+
+    package: str
+    program: str
+    purpose: str
+
+
+TOOLS = (
+    Tool(package="g++-aarch64-linux-gnu", program="aarch64-linux-gnu-g++", purpose="builds the arm64 harness"),
+    Tool(package="qemu-user-static", program="qemu-aarch64-static", purpose="runs arm64 programs for tests"),
+    Tool(package="adb", program="adb", purpose="reaches Android devices"),
+    Tool(package="chromium", program="chromium", purpose="runs the web harness"),
+)
+
+
+def setup() -> None:
+    """Install what is missing.
+
+    Raises:
+        MissingToolError: we may not install; the message is the command that someone who may can run.
+    """
+    missing = [t for t in TOOLS if shutil.which(t.program) is None]
+    for tool in TOOLS:
+        say(f"{tool.package}: {'missing' if tool in missing else 'present'} ({tool.purpose})")
+    if not missing:
+        return
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", *(t.package for t in missing)]
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise MissingToolError(
+            f"not allowed to install {', '.join(t.package for t in missing)}",
+            remedy=f"Run: sudo apt-get update && sudo {' '.join(command)}",
+        )
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    shell.run(["apt-get", "update", "-qq"], echo=True, env=quiet)
+    shell.run(command, echo=True, env=quiet)
+    say("system packages are installed")
+
+
+def main(argv: list[str]) -> int:
+    """``nox -s setup``. Session options meant for other sessions of the same call are left to them."""
+    try:
+        setup()
+    except EdgeportError as error:
+        fail(error)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

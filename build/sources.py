@@ -1,0 +1,124 @@
+"""What the user wants built, as sources with a name and a cache key. Standard library only, so an unchanged
+build never imports torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from build.cache import code_hash, key_of, sha256_file
+from build.errors import InputError
+from build.options import Options
+from models import registry as models
+
+#: the code whose change makes every captured program suspect
+_CAPTURE_CODE = (
+    "build/capture",
+    "build/program.py",
+    "build/archive.py",
+    "build/untrusted",
+    "build/calls.py",
+    "build/record.py",
+    "targets/contract.py",
+    "targets/checks.py",
+    "models/spec.py",
+)
+_RESERVED = ("program", "logs", "cache", "bundles")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One thing to build.
+
+    Attributes:
+        key: names the capture; None when nothing short of running the code can tell whether it changed (``--module``).
+        job: what the capture worker is told.
+        packages: distributions whose versions the capture depends on.
+    """
+
+    name: str
+    key: str | None
+    job: Mapping[str, Any]
+
+
+def sources(options: Options, versions: Mapping[str, str]) -> list[Source]:
+    """Every source that the options name.
+
+    Args:
+        versions: of the packages in the capture environment.
+
+    Raises:
+        InputError: an unknown model, a module that isn't there, two sources of one name.
+    """
+    found = [_model(name, versions) for name in options.models]
+    found += [_program(path, options, versions) for path in options.programs]
+    found += [_module(text) for text in options.modules]
+    seen: dict[str, Source] = {}
+    for source in found:
+        if source.name in seen:
+            raise InputError(
+                f"two sources are named '{source.name}'", remedy="Rename one file: the name is its folder under --out."
+            )
+        seen[source.name] = source
+    return found
+
+
+def _model(name: str, versions: Mapping[str, str]) -> Source:
+    facts = models.facts(name)
+    packages = ("torch", *facts.packages)
+    key = key_of(
+        kind="model",
+        name=name,
+        code=code_hash([facts.module.replace(".", "/") + ".py", "models/weights_cache.py", *_CAPTURE_CODE]),
+        versions={p: versions.get(p, "absent") for p in (*packages, "python")},
+    )
+    return Source(name=name, key=key, job={"kind": "model", "name": name, "key": key})
+
+
+def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Source:
+    name = _file_name(path)
+    data = options.data
+    beside = path.with_suffix(".safetensors")
+    if data is None and beside.is_file():
+        data = beside
+    key = key_of(
+        kind="program",
+        program=sha256_file(path),
+        data=sha256_file(data) if data else None,
+        code=code_hash(_CAPTURE_CODE),
+        versions={p: versions.get(p, "absent") for p in ("torch", "python")},
+    )
+    job = {
+        "kind": "program",
+        "name": name,
+        "key": key,
+        "path": str(path),
+        "data": str(data) if data else None,
+        "trust": options.trust,
+    }
+    return Source(name=name, key=key, job=job)
+
+
+def _module(text: str) -> Source:
+    file, _, factory = text.rpartition(":")
+    if not file or not factory.isidentifier():
+        raise InputError(f"--module {text}: expected FILE.py:FACTORY")
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise InputError(f"--module {text}: no such file")
+    name = _file_name(path)
+    # What the file imports can't be known without running it, so it is captured every time; the program's own
+    # hash then decides whether anything has to be lowered.
+    return Source(
+        name=name,
+        key=None,
+        job={"kind": "module", "name": name, "key": "", "path": str(path), "factory": factory},
+    )
+
+
+def _file_name(path: Path) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._") or "unnamed"
+    return f"{name}_" if name in _RESERVED else name

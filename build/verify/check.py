@@ -1,0 +1,219 @@
+"""Run an artifact on the reference data and say how far it is from PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from build.errors import EdgeportError, InputError, VerificationError
+from build.record import REFERENCE, CallRecord, ProgramRecord
+from build.verify.compare import DEFAULT_TOLERANCES, Decision, Difference, Tolerance, changed_decisions, difference
+from targets.contract import DynamicDim, Lowered, Runner, Signature
+
+if TYPE_CHECKING:
+    from targets.contract import Array
+
+#: changed decisions that the manifest lists in full; the rest is counted.
+_LISTED = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The verification figures of one artifact.
+
+    Attributes:
+        calls: how many calls were compared, and at which root sizes.
+        worst: per output, the difference with the largest ``max_abs`` over all calls, with its call's id.
+        changed: changed decisions on evaluation calls that are not near-ties.
+        ties: changed decisions that rounding alone explains.
+        problems: why the artifact is not right; empty when it is.
+        warnings: what a release engineer should know all the same.
+    """
+
+    runtime: str
+    calls: int
+    sizes: tuple[Mapping[str, int], ...]
+    worst: Mapping[str, Mapping[str, Any]]
+    decisions: tuple[Decision, ...]
+    decided: int
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def max_abs_diff(self) -> float:
+        """Largest absolute difference over all outputs and calls."""
+        return max((w["max_abs"] for w in self.worst.values()), default=0.0)
+
+    @property
+    def changed(self) -> int:
+        """Changed decisions, near-ties left out."""
+        return sum(not d.tie for d in self.decisions)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {
+            "runtime": self.runtime,
+            "calls": self.calls,
+            "sizes": [dict(s) for s in self.sizes],
+            "max_abs_diff": self.max_abs_diff,
+            "outputs": dict(self.worst),
+            "decisions": self.decided,
+            "changed_decisions": self.changed,
+            "near_ties": sum(d.tie for d in self.decisions),
+            "changed": [asdict(d) for d in self.decisions[:_LISTED]],
+            "problems": list(self.problems),
+        }
+
+
+def reference_calls(folder: Path, record: ProgramRecord) -> Iterator[tuple[CallRecord, dict[str, Array], dict[str, Array]]]:
+    """``(call, inputs, outputs)`` as numpy arrays by name, read one call at a time."""
+    from safetensors import safe_open
+
+    with safe_open(folder / REFERENCE, framework="numpy") as file:
+        for item in record.calls:
+            inputs = {s.name: file.get_tensor(f"{item.id}/in/{s.name}") for s in record.signature.inputs}
+            outputs = {s.name: file.get_tensor(f"{item.id}/out/{s.name}") for s in record.signature.outputs}
+            yield item, inputs, outputs
+
+
+def tolerance_for(record: ProgramRecord, precision: str) -> Tolerance:
+    """The model's own tolerance for a precision, or the default."""
+    own = record.tolerances.get(precision)
+    if own is not None:
+        return Tolerance(**own)
+    if precision not in DEFAULT_TOLERANCES:
+        raise InputError(f"precision '{precision}' has no default tolerance", remedy="State it in the model's spec.")
+    return DEFAULT_TOLERANCES[precision]
+
+
+def signature_problems(declared: Signature, wanted: Signature) -> list[str]:
+    """Where an artifact's own signature differs from the program's: names, dtypes, ranks, ranges."""
+    problems = []
+    for side in ("inputs", "outputs"):
+        have, want = getattr(declared, side), getattr(wanted, side)
+        if [s.name for s in have] != [s.name for s in want]:
+            problems.append(f"{side} are {[s.name for s in have]}, the program's are {[s.name for s in want]}")
+            continue
+        for h, w in zip(have, want, strict=True):
+            if h.dtype != w.dtype:
+                problems.append(f"{side[:-1]} '{h.name}' is {h.dtype}, the program's is {w.dtype}")
+            if side == "inputs":
+                problems += [f"input '{h.name}': {p}" for p in _range_problems(h.shape, w.shape)]
+    return problems
+
+
+def _range_problems(have: tuple[Any, ...], want: tuple[Any, ...]) -> list[str]:
+    if len(have) != len(want):
+        return [f"rank {len(have)}, the program's is {len(want)}"]
+    found = []
+    for axis, (h, w) in enumerate(zip(have, want, strict=True)):
+        hlo, hhi = (h.lo, h.hi) if isinstance(h, DynamicDim) else (h, h)
+        wlo, whi = (w.lo, w.hi) if isinstance(w, DynamicDim) else (w, w)
+        if (hlo, hhi) != (wlo, whi):
+            found.append(f"dimension {axis} takes {hlo}..{hhi}, the program takes {wlo}..{whi}")
+    return found
+
+
+def verify(
+    runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord, tolerance: Tolerance
+) -> Report:
+    """Compare an artifact with PyTorch on every reference call.
+
+    Returns:
+        The report; ``problems`` says why the artifact must not ship.
+    """
+    problems, warnings = signature_problems(runner.signature(), record.signature), []
+    worst: dict[str, dict[str, Any]] = {}
+    decisions: list[Decision] = []
+    sizes: dict[tuple[tuple[str, int], ...], Mapping[str, int]] = {}
+    count = decided = nan_mismatches = 0
+    for item, inputs, outputs in reference_calls(folder, record):
+        where = f"call '{item.id}'" + (f" at {_named(item.sizes, record)}" if item.sizes else "")
+        try:
+            got = runner.run(inputs)
+        except EdgeportError as error:
+            problems.append(f"{where}: {error.message}")
+            continue
+        except Exception as error:
+            problems.append(f"{where}: the runtime failed: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        count += 1
+        sizes.setdefault(tuple(sorted(item.sizes.items())), item.sizes)
+        for name, want in outputs.items():
+            if name not in got:
+                problems.append(f"{where}: output '{name}' is missing")
+                continue
+            found = difference(name, got[name], want, tolerance)
+            _keep_worst(worst, found, item.id)
+            if found.nonfinite and lowered.nan_unsafe and not found.problem and not found.beyond:
+                nan_mismatches += 1
+            elif not found.ok:
+                problems.append(f"{where}: output '{name}' {_describe(found)}")
+            if name == record.decision_output and item.kind == "evaluation":
+                decided += int(want.size // max(want.shape[-1], 1))
+                decisions += changed_decisions(item.id, got[name], want, slack=found.max_abs)
+    if nan_mismatches:
+        warnings.append(f"NaN does not pass as in PyTorch through {', '.join(lowered.nan_unsafe)}")
+    return Report(
+        runtime=runner.runtime,
+        calls=count,
+        sizes=tuple(s for s in sizes.values() if s),
+        worst=worst,
+        decisions=tuple(decisions),
+        decided=decided,
+        problems=tuple(problems),
+        warnings=tuple(warnings),
+    )
+
+
+def _named(sizes: Mapping[str, int], record: ProgramRecord) -> str:
+    return ", ".join(f"{record.symbols.get(s, s)}={n}" for s, n in sizes.items())
+
+
+def _describe(d: Difference) -> str:
+    if d.problem:
+        return f"has {d.problem}"
+    parts = []
+    if d.beyond:
+        parts.append(f"{d.beyond} elements beyond tolerance (largest {d.max_abs:.3g}, SNR {d.snr_db:.1f} dB)")
+    if d.nonfinite:
+        parts.append(f"{d.nonfinite} elements whose NaN or infinity differs")
+    return "has " + " and ".join(parts)
+
+
+def _keep_worst(worst: dict[str, dict[str, Any]], found: Difference, call: str) -> None:
+    old = worst.get(found.output)
+    row = {
+        "max_abs": found.max_abs,
+        "max_rel": found.max_rel,
+        "cosine": found.cosine,
+        "snr_db": found.snr_db if abs(found.snr_db) != float("inf") else None,
+        "nonfinite": found.nonfinite,
+        "call": call,
+    }
+    if old is None:
+        worst[found.output] = row
+        return
+    if found.max_abs > old["max_abs"]:
+        old.update(max_abs=found.max_abs, call=call)
+    old["max_rel"] = max(old["max_rel"], row["max_rel"])
+    old["cosine"] = min(old["cosine"], row["cosine"])
+    old["nonfinite"] += row["nonfinite"]
+    if row["snr_db"] is not None:
+        old["snr_db"] = row["snr_db"] if old["snr_db"] is None else min(old["snr_db"], row["snr_db"])
+
+
+def raise_problems(report: Report) -> None:
+    """Turn a report with problems into one error.
+
+    Raises:
+        VerificationError: the first problem, and how many more there are.
+    """
+    if report.problems:
+        more = f" (and {len(report.problems) - 1} more in the manifest)" if len(report.problems) > 1 else ""
+        raise VerificationError(
+            f"the artifact does not compute what the program computes: {report.problems[0]}{more}",
+            remedy="Do not ship it. `preflight` names the ops at risk on this target.",
+        )

@@ -1,0 +1,101 @@
+"""Sessions only, no logic: what each runs is a module of ``build/`` or ``tests/``. ``nox -l`` lists them."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+nox.needs_version = ">=2024.4.15"
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["build-android"]
+
+ROOT = Path(__file__).parent
+PLATFORMS: dict[str, list[str]] = {}
+for _name, _row in tomllib.loads((ROOT / "targets" / "targets.toml").read_text()).items():
+    for _platform in _row["platforms"]:
+        PLATFORMS.setdefault(_platform, []).append(_name)
+
+_exit_codes: list[int] = []
+
+
+@atexit.register
+def _leave_with_our_exit_code() -> None:
+    """nox itself ends with 1 whatever a command returned; our codes say what went wrong."""
+    if _exit_codes:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_codes[0])
+
+
+def _python(session: nox.Session, *arguments: str, group: str | None = None) -> None:
+    """Run a module of ours, in a dependency group's environment or in nox's own (standard library only)."""
+    python = sys.executable
+    if group is not None:
+        found = session.run(sys.executable, "-m", "build.envs", group, silent=True, stderr=None, log=False)
+        python = str(found).strip().splitlines()[-1]
+    try:
+        session.run(python, *arguments, env={"PYTHONPATH": str(ROOT)}, stderr=None, log=False)
+    except CommandFailed as error:
+        code = re.search(r"\d+", str(error))
+        _exit_codes.append(int(code[0]) if code else 1)
+        raise
+
+
+def _build(name: str, doc: str) -> Callable[[nox.Session], None]:
+    def build(session: nox.Session) -> None:
+        _python(session, "-m", "build", name, *session.posargs)
+
+    build.__doc__ = doc
+    return nox.session(name=name)(build)
+
+
+@nox.session
+def setup(session: nox.Session) -> None:
+    """Install the system packages (cross compiler, qemu, adb, chromium), or print the command that does."""
+    _python(session, "-m", "build.setup", *session.posargs)
+
+
+for _platform, _targets in PLATFORMS.items():
+    _build(f"build-{_platform}", f"Lower and verify for {_platform}: {', '.join(_targets)}.")
+_build("build-ios", f"Alias of build-apple: {', '.join(PLATFORMS['apple'])}.")
+_build("build", "Lower and verify every target.")
+
+
+@nox.session
+def preflight(session: nox.Session) -> None:
+    """Say in seconds which ops, dtypes and dynamic dimensions each target takes, rewrites or refuses."""
+    _python(session, "-m", "build.preflight", *session.posargs)
+
+
+@nox.session
+def cases(session: nox.Session) -> None:
+    """Run every public failing input through the bare converters and through ours, and print the table."""
+    _python(session, "-m", "tests.cases", *session.posargs, group="tests")
+
+
+@nox.session(name="bench-build")
+def bench_build(session: nox.Session) -> None:
+    """Time a full build, an unchanged rebuild and peak memory against hand-written converter scripts."""
+    _python(session, "-m", "tests.bench_build", *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests: real converters and runtimes, one environment that holds them all."""
+    _python(session, "-m", "pytest", *session.posargs, group="tests")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Run ruff and mypy --strict on everything, tests included."""
+    _python(session, "-m", "ruff", "check", ".", group="lint")
+    _python(session, "-m", "ruff", "format", "--check", ".", group="lint")
+    _python(session, "-m", "mypy", group="lint")

@@ -1,0 +1,1 @@
+"""One module per target. ``contract.py`` is the Protocol; ``targets.toml`` holds the facts."""

@@ -1,0 +1,211 @@
+"""Which parts of a program a target cannot take, said before conversion (findings) and after it failed (an error)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from build.errors import LoweringError
+from build.legalize import REGISTRY
+from build.program import op_name, op_nodes, source_of, torch_dtype_name
+from targets.contract import Finding, Signature
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+#: dtypes that cross a numpy boundary; a program's inputs and outputs must be of these.
+NUMPY_DTYPES = frozenset(
+    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+)
+
+#: a fresh draw at each call: no two runtimes agree on it, so its output cannot be verified.
+RANDOM_OPS = frozenset(
+    "rand rand_like randn randn_like randint randint_like randperm bernoulli bernoulli_ multinomial normal normal_"
+    " normal_functional poisson uniform uniform_ exponential_ native_dropout rrelu_with_noise".split()
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why an op is refused, and the way out. ``when`` limits it to the nodes for which it returns True."""
+
+    why: str
+    remedy: str
+    when: Callable[[Node], bool] | None = None
+
+
+_RANDOM = Refusal(
+    why="draws random numbers, so its output cannot equal PyTorch's",
+    remedy="Export the model in eval mode, or pass the noise as an input.",
+)
+
+
+def packet(name: str) -> str:
+    """``aten.add.Tensor`` -> ``aten.add``."""
+    return ".".join(name.split(".")[:2])
+
+
+def _op_finding(node: Node, rewrites: Mapping[str, str], refused: Mapping[str, Refusal]) -> Finding:
+    name = op_name(node)
+    source = source_of(node)
+    parts = name.split(".")
+    refusal = refused.get(name) or refused.get(packet(name))
+    if refusal is None and len(parts) > 1 and parts[0] == "aten" and parts[1] in RANDOM_OPS:
+        refusal = _RANDOM
+    namespace = getattr(node.target, "namespace", None)
+    if refusal is None and namespace not in (None, "aten", "prims", "higher_order", "profiler", "inductor"):
+        refusal = Refusal(
+            why="is a custom op, which has no meaning outside its own library",
+            remedy="Replace it by PyTorch ops, or register a decomposition for it before export.",
+        )
+    if refusal is not None and (refusal.when is None or refusal.when(node)):
+        return Finding(
+            subject=name, kind="op", verdict="refused", why=refusal.why, source=source, remedy=refusal.remedy
+        )
+    if name in rewrites:
+        return Finding(subject=name, kind="op", verdict="rewritten", why=rewrites[name], source=source)
+    return Finding(subject=name, kind="op", verdict="fine", source=source)
+
+
+def op_findings(
+    program: ExportedProgram, rewrites: Sequence[str], refused: Mapping[str, Refusal]
+) -> list[Finding]:
+    """One finding for each op of the program, its worst verdict; refused ones first."""
+    faults = {op: REGISTRY[name].fault for name in rewrites if name in REGISTRY for op in REGISTRY[name].ops}
+    rank = {"refused": 0, "rewritten": 1, "fine": 2}
+    worst: dict[str, Finding] = {}
+    for node in op_nodes(program):
+        if getattr(node.target, "__module__", "") == "_operator":
+            continue
+        finding = _op_finding(node, faults, refused)
+        old = worst.get(finding.subject)
+        if old is None or rank[finding.verdict] < rank[old.verdict]:
+            worst[finding.subject] = finding
+    return sorted(worst.values(), key=lambda f: (rank[f.verdict], f.subject))
+
+
+def dtype_findings(program: ExportedProgram, signature: Signature, refused: Mapping[str, str]) -> list[Finding]:
+    """Inputs and outputs that numpy cannot hold, and dtypes inside the program that the target lacks.
+
+    Args:
+        refused: torch dtype name -> why, for dtypes anywhere in the program.
+    """
+    remedy = "Cast it to float32 (or another dtype of numpy) inside the model."
+    found = [
+        Finding(
+            subject=t.dtype, kind="dtype", verdict="refused", why=f"'{t.name}' cannot leave the program", remedy=remedy
+        )
+        for t in (*signature.inputs, *signature.outputs)
+        if t.dtype not in NUMPY_DTYPES
+    ]
+    seen: set[str] = set()
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            name = torch_dtype_name(getattr(tensor, "dtype", ""))
+            if name in refused and name not in seen:
+                seen.add(name)
+                made = op_name(node) if node.op == "call_function" else f"'{node.name}'"
+                found.append(
+                    Finding(
+                        subject=name,
+                        kind="dtype",
+                        verdict="refused",
+                        why=f"{refused[name]} ({made} makes it)",
+                        source=source_of(node),
+                        remedy="Write that part of the model with float32 tensors.",
+                    )
+                )
+    return found
+
+
+def mutation_findings(program: ExportedProgram, runtime: str) -> list[Finding]:
+    """Buffers that the program writes: state that must survive from call to call."""
+    return [
+        Finding(
+            subject=f"buffer '{spec.target}'",
+            kind="program",
+            verdict="refused",
+            why=f"the program changes it at each call, and {runtime} keeps nothing between calls",
+            remedy="Make the state an input and an output of the model, and pass it on from call to call.",
+        )
+        for spec in program.graph_signature.output_specs
+        if spec.kind.name == "BUFFER_MUTATION"
+    ]
+
+
+def _shape_text(node: Node) -> str:
+    value = node.meta.get("val")
+    if value is None:
+        value = node.meta.get("tensor_meta")
+    shape = getattr(value, "shape", None)
+    return "" if shape is None else f" of shape [{', '.join(str(s) for s in shape)}]"
+
+
+def blame(
+    program: ExportedProgram, error: BaseException, *, model: str, runtime: str, text: str | None = None
+) -> LoweringError:
+    """The converter's exception as one clear error: which op, of which shape, at which line, and the way out.
+
+    The op is searched in the converter's own words (``aten.median.dim``, ``aten::median``, ``%median``), in the
+    exception and in its causes; ``text`` overrides them.
+    """
+    words = text if text is not None else _all_words(error)
+    node = _named_node(program, words)
+    reason = first_reason(words)
+    remedy = (
+        "Replace the op in the model by others with the same result, or leave this target out (--targets)."
+    )
+    if node is None:
+        return LoweringError(f"{runtime} cannot convert '{model}': {reason}", op="the program", remedy=remedy)
+    name = op_name(node)
+    return LoweringError(
+        f"{runtime} cannot convert {name}{_shape_text(node)} in '{model}': {reason}",
+        op=name,
+        source=source_of(node),
+        remedy=remedy,
+    )
+
+
+def _all_words(error: BaseException | None) -> str:
+    parts: list[str] = []
+    while error is not None and len(parts) < 8:
+        parts.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    return "\n".join(reversed(parts))
+
+
+def _named_node(program: ExportedProgram, words: str) -> Any:
+    patterns = (
+        r"OpOverload\(op='(\w+\.\w+)'(?:, overload='(\w+)')?",
+        r"\b(aten\.\w+\.\w+)",
+        r"\baten(?:::|\.)(\w+)",
+    )
+    nodes = list(op_nodes(program))
+    for pattern in patterns:
+        for match in re.finditer(pattern, words):
+            wanted = ".".join(g for g in match.groups() if g)
+            wanted = wanted if wanted.startswith("aten.") else f"aten.{wanted}"
+            for node in nodes:
+                if op_name(node) == wanted or packet(op_name(node)) == wanted:
+                    return node
+    for match in re.finditer(r"%(\w+) : ", words):
+        for node in nodes:
+            if node.name == match.group(1):
+                return node
+    return None
+
+
+def first_reason(words: str) -> str:
+    """The one line of a converter's message that says most, without colours, paths or tracebacks; 240 characters."""
+    clean = re.sub(r"\x1b\[[0-9;]*m|\[0m", "", words)
+    clean = re.sub(r"(?<!\w)/[\w./+-]+/", "", clean)
+    lines = [" ".join(line.split()) for line in clean.splitlines()]
+    strong = re.compile(r"no conversion rule|no onnx function|not supported|unsupported|failed to|cannot|not implemented|error", re.I)
+    noise = re.compile(r"^(Check '|FrontEnd API|Summary:|\W*$|File \"|This is step)")
+    useful = [line for line in lines if line and not noise.match(line)]
+    best = next((line for line in useful if strong.search(line)), useful[0] if useful else "no reason was given")
+    return best[:240]

@@ -1,0 +1,1 @@
+"""Parts of the LiteRT target: the flatbuffer, conversion at fixed sizes, generalisation to ranges, the host runner."""

@@ -1,0 +1,202 @@
+"""Conversion at fixed sizes: specialise the program, legalise it, call litert-torch, explain its failures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from build.errors import LoweringError
+from build.legalize.core import legalize
+from build.program import op_name, source_of
+from targets.contract import Dim, DynamicDim, Signature
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Sizes = Mapping[str, int]
+
+_REMEDY = "Replace this op in the model, or choose another target for it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ConverterSignature:
+    """What litert-torch reads of its own ``Signature``: the name, and names for the flat inputs."""
+
+    name: str
+    flat_arg_names: list[str]
+
+
+def size_at(dim: Dim, sizes: Sizes) -> int:
+    """A dimension's size when its root symbol has the given size."""
+    return dim if isinstance(dim, int) else dim.scale * sizes[dim.symbol] + dim.offset
+
+
+def shape_at(shape: Sequence[Dim], sizes: Sizes) -> tuple[int, ...]:
+    """A shape at fixed sizes of its root symbols."""
+    return tuple(size_at(d, sizes) for d in shape)
+
+
+def is_dynamic(signature: Signature) -> bool:
+    """Whether any input has a dimension chosen at run time."""
+    return any(isinstance(d, DynamicDim) for s in signature.inputs for d in s.shape)
+
+
+def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> ExportedProgram:
+    """The program at fixed sizes: the same computation with every dimension a plain number.
+
+    Its inputs and outputs are flat tuples of tensors in the program's order.
+
+    Raises:
+        LoweringError: the program itself cannot be traced at these sizes.
+    """
+    import torch
+    import torch.utils._pytree as pytree
+
+    module = program.module(check_guards=False)
+    in_spec = program.call_spec.in_spec
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.program = module
+
+        def forward(self, *tensors: Any) -> Any:
+            args, kwargs = pytree.tree_unflatten(list(tensors), in_spec)
+            out = self.program(*args, **kwargs)
+            return tuple(v for v in pytree.tree_leaves(out) if isinstance(v, torch.Tensor))
+
+    args = tuple(
+        torch.zeros(shape_at(s.shape, sizes), dtype=getattr(torch, s.dtype)) for s in signature.inputs
+    )
+    try:
+        with torch.no_grad():
+            return torch.export.export(Flat(), args, strict=False)
+    except Exception as error:
+        raise LoweringError(
+            f"the program cannot be traced at sizes {dict(sizes)}: {_first_line(error)}",
+            op=_op_in(str(error)),
+            source=_source_in(str(error)),
+            remedy="Narrow the dynamic range to sizes at which the model runs, or fix the model.",
+        ) from error
+
+
+def to_flatbuffer(
+    programs: Mapping[str, ExportedProgram], signature: Signature, rewrites: Sequence[str], *, wide: bool
+) -> bytes:
+    """Convert static programs, one signature each.
+
+    Args:
+        programs: signature key -> program as :func:`specialise` made it.
+        signature: for the number of inputs.
+        rewrites: names of the rewrites applied first.
+        wide: keep 64-bit integers; otherwise they become 32-bit.
+
+    Raises:
+        LoweringError: with the op and the source line that the converter stopped at.
+    """
+    prepare_environment()
+    legal = {key: legalize(p, rewrites) for key, p in programs.items()}
+    try:
+        with _quiet():
+            return _convert(legal, len(signature.inputs), wide)
+    except Exception as error:
+        raise _explained(error, legal) from error
+
+
+def _convert(programs: Mapping[str, ExportedProgram], arity: int, wide: bool) -> bytes:
+    from litert_torch import fx_infra
+    from litert_torch._convert import core, litert_converter
+
+    lowered = []
+    for program in programs.values():
+        # The steps of litert_torch.convert() from the exported program on; it takes only modules itself.
+        step = fx_infra.graph_utils.reset_from_node_meta(program)
+        step = fx_infra.safe_run_decompositions(step, fx_infra.decomp.pre_convert_decomp(), can_skip=False)
+        lowered.append(core._run_convert_passes(step))
+    names = [f"input_{i}" for i in range(arity)]
+    signatures = [_ConverterSignature(name=key, flat_arg_names=names) for key in programs]
+    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide)
+    return bytes(exporter.to_bytes())
+
+
+def prepare_environment() -> None:
+    """Settings litert-torch reads when it is imported: no progress bars."""
+    os.environ.setdefault("LITERT_TORCH_SHOW_PROGRESS", "n")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the converter's estimates and deprecation notes out of the user's log."""
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
+def _op_in(message: str) -> str | None:
+    found = re.search(r"torch\.ops\.(\w+\.\w+\.\w+)", message) or re.search(r"\b(aten\.\w+\.\w+)", message)
+    return found.group(1) if found else None
+
+
+def _source_in(message: str) -> str | None:
+    class Traced:
+        meta = {"stack_trace": message}
+
+    if "File \"" in message:
+        found = source_of(Traced())  # type: ignore[arg-type]
+        if found:
+            return found
+    located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)
+    return f"{os.path.basename(located.group(1))}:{located.group(2)}" if located else None
+
+
+def _explained(error: Exception, programs: Mapping[str, ExportedProgram]) -> LoweringError:
+    """The converter's exception as one that names op, shape, source line and remedy."""
+    message = str(error)
+    op, source, shape = _op_in(message), _source_in(message), ""
+    node = _node_in(message, programs)
+    if node is not None:
+        op = op or op_name(node)
+        source = source_of(node) or source
+        value = node.meta.get("val")
+        shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    what = re.search(r"error: (.+)", message)
+    reason = what.group(1)[:300] if what else _first_line(error)
+    return LoweringError(
+        f"litert-torch cannot convert {op or 'the program'}{shape}: {reason}",
+        op=op or "litert-torch converter",
+        source=source,
+        remedy=_REMEDY,
+    )
+
+
+def _node_in(message: str, programs: Mapping[str, ExportedProgram]) -> Any:
+    """The node of ours that the converter was at: ``While executing %NAME``, or the MLIR location's line."""
+    named = re.search(r"While executing %(\w+)", message)
+    located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)
+    for program in programs.values():
+        for node in program.graph.nodes:
+            if node.op != "call_function":
+                continue
+            if named is not None and node.name == named.group(1):
+                return node
+            trace = node.meta.get("stack_trace") or ""
+            if located is not None and f'{located.group(1)}", line {located.group(2)},' in trace:
+                return node
+    return None
