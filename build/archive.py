@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 import os
 import re
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, InputError, UntrustedInputError
 from build.untrusted.container import DEFAULT_LIMITS, Container, Limits
-from build.untrusted.layout import check_layout
+from build.untrusted.layout import MODEL, SAMPLES, check_layout, walk
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -287,7 +288,9 @@ def _normalise(source: IO[bytes], target: IO[bytes]) -> None:
             with new.open(info, "w", force_zip64=entry.file_size > zipfile.ZIP64_LIMIT) as out:
                 if name == ".data/serialization_id":
                     out.write(_SERIALIZATION_ID)
-                elif name.startswith("data/sample_inputs/") and entry.file_size > 0:
+                elif name == MODEL:
+                    out.write(_canonical_model(old.read(entry)))
+                elif name == SAMPLES and entry.file_size > 0:
                     nested = io.BytesIO()
                     _normalise(io.BytesIO(old.read(entry)), nested)
                     out.write(nested.getvalue())
@@ -295,6 +298,16 @@ def _normalise(source: IO[bytes], target: IO[bytes]) -> None:
                     with old.open(entry) as data:
                         while piece := data.read(1 << 20):
                             out.write(piece)
+
+
+def _canonical_model(text: bytes) -> bytes:
+    """Without the storage offsets of values inside the graph, which torch writes after an export but never reads."""
+    model = json.loads(text)
+    for _, key, value, _ in walk(model):
+        if key == "tensor_values" and isinstance(value, dict):
+            for meta in value.values():
+                meta["storage_offset"] = {"as_int": 0}
+    return json.dumps(model, allow_nan=False).encode()
 
 
 def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:

@@ -75,7 +75,10 @@ def staging(out: Path) -> Iterator[Path]:
     A folder left by a killed build is removed by the next build: nobody holds its lock any more.
     """
     home = out / ".staging"
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot write below '{out}': {error.strerror or error}") from error
     folder = home / uuid.uuid4().hex
     guard = folder.with_suffix(".lock").open("w")
     fcntl.flock(guard, fcntl.LOCK_EX)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from build import envs, manifest
 from build.cache import lock, put_folder, staging, sweep
 from build.envs import Environment
-from build.errors import EXIT_CODES, INTERRUPTED_EXIT, EdgeportError
+from build.errors import INTERRUPTED_EXIT, EdgeportError
 from build.log import say
 from build.options import Options
 from build.plan import Row, artifact_key, cached, captured, program_folder, rows
@@ -38,6 +39,8 @@ class Build:
         self._workers: list[Worker] = []
         self._interrupted = False
         self._guard = threading.Lock()
+        self._scratch = contextlib.ExitStack()
+        self._temporary: Path | None = None
 
     # ---- the run -------------------------------------------------------------------------------------------------
 
@@ -51,8 +54,6 @@ class Build:
         capture_env = envs.ready(CAPTURE_GROUP) if options.dry_run else envs.ensure(CAPTURE_GROUP)
         found = sources(options, capture_env.packages if capture_env else {})
         self.expected = rows(found, self.targets, options.precisions)
-        if not options.dry_run:
-            sweep(options.out)
         try:
             self._capture(found, capture_env)
             todo = self._plan()
@@ -67,6 +68,7 @@ class Build:
         finally:
             for worker in self._workers:
                 worker.close()
+            self._scratch.close()
         for row in self.expected:
             self.results.setdefault(row.label, self._lost(row))
         return [self.results[row.label] for row in self.expected]
@@ -220,6 +222,10 @@ class Build:
 
     def _worker(self, name: str, environment: Environment, module: str, *arguments: str) -> Worker:
         threads = max(1, (os.cpu_count() or 1) // self.options.jobs)
+        with self._guard:
+            if self._temporary is None:  # converters' temporary files go where an abandoned build is swept up
+                sweep(self.options.out)
+                self._temporary = self._scratch.enter_context(staging(self.options.out))
         worker = Worker(
             [environment.python, "-m", module, *arguments],
             log=self._log(name),
@@ -228,6 +234,7 @@ class Build:
                 "OMP_NUM_THREADS": str(threads),
                 "EDGEPORT_CACHE": str(self.options.out / "cache"),
                 "PYTHONUNBUFFERED": "1",
+                "TMPDIR": str(self._temporary),
             },
             name=name,
         )
@@ -262,11 +269,3 @@ class Build:
 def default_targets(platform: str | None, facts: Mapping[str, TargetFacts]) -> tuple[str, ...]:
     """The targets of a platform; all of them without one."""
     return tuple(n for n, f in facts.items() if platform is None or platform in f.platforms)
-
-
-def exit_code_of(error: EdgeportError) -> int:
-    """An error's exit code."""
-    return EXIT_CODES.get(error.code, error.exit_code)
-
-
-StageCallback = Callable[[str], None]

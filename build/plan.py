@@ -26,6 +26,7 @@ _PIPELINE_CODE = (
     "build/untrusted",
     "targets/contract.py",
     "targets/checks.py",
+    "targets/diagnosis.py",
 )
 
 

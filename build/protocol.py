@@ -13,14 +13,15 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from build import shell
 from build.errors import ConverterCrash, EdgeportError, StorageError
-from build.log import say
 
 Emit = Callable[[str], None]
 Handler = Callable[[Mapping[str, Any], Emit], Mapping[str, Any]]
@@ -52,8 +53,24 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
     }
 
 
-def serve(handle: Handler) -> None:
-    """The worker's side: answer jobs until stdin closes."""
+def _end_with_parent() -> None:
+    """Leave when the build is gone (killed): nobody waits for the answer any more."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(handle: Handler) -> NoReturn:
+    """The worker's side: answer jobs until stdin closes, then leave at once.
+
+    Toolchains take seconds to tear down and some crash while doing it; everything that counts is on disk by then.
+    """
+    _end_with_parent()
     with os.fdopen(int(os.environ.pop(_PIPE)), "w") as events:
 
         def send(**event: Any) -> None:
@@ -71,7 +88,9 @@ def serve(handle: Handler) -> None:
                 traceback.print_exc()
                 send(event="failed", error=error_to_json(error))
                 if not isinstance(error, Exception):
-                    raise
+                    break
+    sys.stdout.flush()
+    os._exit(0)
 
 
 class Worker:
@@ -152,10 +171,8 @@ class Worker:
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            say(f"ending the {self.name} process {process.pid}")
         shell.stop(process)
         os.close(self._events)
 

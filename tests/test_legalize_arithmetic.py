@@ -52,7 +52,9 @@ CASES: dict[str, list[Case]] = {
         Case(function=lambda x, a, b: torch.clamp(x, a, b), inputs=((R(4, 5), R(5), R(5)),), rtol=0, atol=0),
         Case(function=lambda x, b: torch.clamp(x, max=b), inputs=((SPECIAL, SPECIAL.flip(0)),), rtol=0, atol=0),
     ],
-    "lerp_scalar": [Case(function=lambda x, y: (x.lerp(y, 0.3), x.lerp(y, 0.8), x.lerp(y, 1.0)), inputs=((R(6), R(6)),))],
+    "lerp_scalar": [
+        Case(function=lambda x, y: (x.lerp(y, 0.3), x.lerp(y, 0.8), x.lerp(y, 1.0)), inputs=((R(6), R(6)),))
+    ],
     "trunc_by_floor": [
         Case(function=torch.trunc, inputs=((SPECIAL,),), rtol=0, atol=0),
         Case(function=torch.trunc, inputs=((INTS,),), rtol=0, atol=0),
@@ -63,8 +65,12 @@ CASES: dict[str, list[Case]] = {
         Case(function=lambda x: x.round(decimals=0), inputs=((SPECIAL,),), rtol=0, atol=0),
     ],
     "sgn_by_sign": [Case(function=torch.sgn, inputs=((SPECIAL,),))],
-    "addcmul_by_product": [Case(function=lambda x, a, b: torch.addcmul(x, a, b, value=0.5), inputs=((R(6), R(6), R(6)),))],
-    "addcdiv_by_quotient": [Case(function=lambda x, a, b: torch.addcdiv(x, a, b, value=3), inputs=((R(6), R(6), R(6)),))],
+    "addcmul_by_product": [
+        Case(function=lambda x, a, b: torch.addcmul(x, a, b, value=0.5), inputs=((R(6), R(6), R(6)),))
+    ],
+    "addcdiv_by_quotient": [
+        Case(function=lambda x, a, b: torch.addcdiv(x, a, b, value=3), inputs=((R(6), R(6), R(6)),))
+    ],
     "addmm_scaled": [
         Case(function=lambda b, x, y: torch.addmm(b, x, y, beta=0.5, alpha=2), inputs=((R(3), R(2, 4), R(4, 3)),)),
         Case(
@@ -82,7 +88,9 @@ CASES: dict[str, list[Case]] = {
     ],
     "float_floor_division": [
         Case(function=torch.floor_divide, inputs=((EDGES, STEPS),), rtol=0, atol=0),
-        Case(function=lambda x, y: torch.div(x, y, rounding_mode="floor"), inputs=((EXTREME, DIVISOR),), rtol=0, atol=0),
+        Case(
+            function=lambda x, y: torch.div(x, y, rounding_mode="floor"), inputs=((EXTREME, DIVISOR),), rtol=0, atol=0
+        ),
         Case(function=lambda x: (x // 0.1, x // -0.3, x // 3), inputs=((GRID,),), rtol=0, atol=0),
         Case(function=lambda x, y: x // y, inputs=((GRID.unsqueeze(1), GRID.unsqueeze(0)),), rtol=0, atol=0),
         Case(function=lambda x, y: x // y, inputs=((R(20000) * 50, R(20000)),), rtol=0, atol=0),
@@ -98,7 +106,11 @@ CASES: dict[str, list[Case]] = {
         ),
         Case(function=lambda x: torch.div(x, -7, rounding_mode="trunc"), inputs=((BIG,),), rtol=0, atol=0),
         Case(
-            function=lambda x: torch.div(x, 2.0, rounding_mode="floor"), inputs=((R(4),),), rtol=0, atol=0, unchanged=True
+            function=lambda x: torch.div(x, 2.0, rounding_mode="floor"),
+            inputs=((R(4),),),
+            rtol=0,
+            atol=0,
+            unchanged=True,
         ),
     ],
     "int_floor_division_by_trunc": [
@@ -113,7 +125,9 @@ CASES: dict[str, list[Case]] = {
     ],
     "float_trunc_division": [
         Case(function=lambda x, y: torch.div(x, y, rounding_mode="trunc"), inputs=((EDGES, STEPS),), rtol=0, atol=0),
-        Case(function=lambda x, y: torch.div(x, y, rounding_mode="trunc"), inputs=((EXTREME, DIVISOR),), rtol=0, atol=0),
+        Case(
+            function=lambda x, y: torch.div(x, y, rounding_mode="trunc"), inputs=((EXTREME, DIVISOR),), rtol=0, atol=0
+        ),
     ],
     "fmod_by_remainder": [
         Case(function=torch.fmod, inputs=((EDGES, STEPS),), rtol=0, atol=0),
@@ -138,7 +152,9 @@ CASES: dict[str, list[Case]] = {
     "isfinite_by_compare": [Case(function=torch.isfinite, inputs=((SPECIAL,),))],
     "isclose_by_compare": [
         Case(function=torch.isclose, inputs=((SPECIAL, SPECIAL),)),
-        Case(function=torch.isclose, inputs=((torch.tensor([INF, 1.0, -INF, 1.0]), torch.tensor([1.0, INF, INF, 1.0])),)),
+        Case(
+            function=torch.isclose, inputs=((torch.tensor([INF, 1.0, -INF, 1.0]), torch.tensor([1.0, INF, INF, 1.0])),)
+        ),
         Case(function=lambda x, y: torch.isclose(x, y, atol=0.1, equal_nan=True), inputs=((SPECIAL, SPECIAL + 0.05),)),
         Case(function=lambda x, y: torch.isclose(x, y, rtol=0.3), inputs=((INTS, INTS + 1),)),
     ],

@@ -110,7 +110,10 @@ CASES: dict[str, list[Case]] = {
         Case(function=nn.LayerNorm(16), inputs=((R(2, 16) * 1e-2 + 1000,),), rtol=1e-3, atol=1e-3),
     ],
     "native_layer_norm_two_pass": [
-        Case(function=lambda x, w, b: torch.ops.aten.native_layer_norm(x, [5], w, b, 1e-5), inputs=((R(3, 5), R(5), R(5)),))
+        Case(
+            function=lambda x, w, b: torch.ops.aten.native_layer_norm(x, [5], w, b, 1e-5),
+            inputs=((R(3, 5), R(5), R(5)),),
+        )
     ],
     "group_norm_two_pass": [
         Case(function=filled(nn.GroupNorm(2, 6)), inputs=batches(6, 3, 4), dynamic=batch()),
@@ -119,9 +122,7 @@ CASES: dict[str, list[Case]] = {
     "instance_norm_two_pass": [
         Case(function=filled(nn.InstanceNorm2d(3, affine=True)), inputs=batches(3, 4, 5), dynamic=batch()),
         Case(function=nn.InstanceNorm2d(3), inputs=((R(1, 3, 5, 5) * 0.01 + 300,),), rtol=1e-3, atol=1e-3),
-        Case(
-            function=nn.InstanceNorm1d(3, track_running_stats=True), inputs=((R(2, 3, 5),),), unchanged=True
-        ),
+        Case(function=nn.InstanceNorm1d(3, track_running_stats=True), inputs=((R(2, 3, 5),),), unchanged=True),
     ],
     "rms_norm_written_out": [
         Case(function=filled(nn.RMSNorm(8, eps=1e-2)), inputs=((R(2, 4, 8) * 30,),)),
@@ -151,7 +152,11 @@ CASES: dict[str, list[Case]] = {
         Case(function=nn.AdaptiveMaxPool2d((2, 3)), inputs=((-R(2, 5, 4).abs(),),)),
     ],
     "constant_pad_negative": [
-        Case(function=lambda x: torch.ops.aten.constant_pad_nd(x, [-1, 2, 0, -2], 3.0), inputs=batches(5, 6), dynamic=batch()),
+        Case(
+            function=lambda x: torch.ops.aten.constant_pad_nd(x, [-1, 2, 0, -2], 3.0),
+            inputs=batches(5, 6),
+            dynamic=batch(),
+        ),
         Case(function=lambda x: torch.ops.aten.constant_pad_nd(x, [-1, -1]), inputs=((R(2, 5),),)),
         Case(function=lambda x: torch.ops.aten.constant_pad_nd(x, [1, 1]), inputs=((R(2, 5),),), unchanged=True),
     ],
@@ -192,7 +197,9 @@ CASES: dict[str, list[Case]] = {
     "nearest1d_by_index": [
         Case(function=nn.Upsample(scale_factor=1.7), inputs=batches(2, 7), dynamic=batch(), rtol=0, atol=0)
     ],
-    "linear1d_by_index": [Case(function=nn.Upsample(scale_factor=1.7, mode="linear"), inputs=batches(2, 7), dynamic=batch())],
+    "linear1d_by_index": [
+        Case(function=nn.Upsample(scale_factor=1.7, mode="linear"), inputs=batches(2, 7), dynamic=batch())
+    ],
     "antialiased_bilinear_by_matmul": [
         Case(
             function=lambda x: F.interpolate(x, size=(4, 5), mode="bilinear", antialias=True),

@@ -82,7 +82,9 @@ CASES: dict[str, list[Case]] = {
         Case(function=attention, inputs=((*qkv(t=3), _BLIND), (*qkv(t=3), torch.ones(3, 3, dtype=torch.bool)))),
         Case(function=attention, inputs=((*qkv(t=3), _BLIND_FLOAT),)),
         Case(function=attention, inputs=((R(2, 3, 4), R(2, 5, 4), R(2, 5, 6)),)),
-        Case(function=lambda q, k, v: attention(q, k, v, is_causal=True), inputs=((R(2, 3, 4), R(2, 5, 4), R(2, 5, 4)),)),
+        Case(
+            function=lambda q, k, v: attention(q, k, v, is_causal=True), inputs=((R(2, 3, 4), R(2, 5, 4), R(2, 5, 4)),)
+        ),
     ],
     "diagonal_by_select": [
         Case(
@@ -141,7 +143,9 @@ CASES: dict[str, list[Case]] = {
         Case(function=lambda a, b: torch.ops.aten.__and__.Tensor(a, b), inputs=((WHOLE, WHOLE.flip(0)),)),
     ],
     "and_scalar_written_out": [Case(function=lambda a: torch.ops.aten.__and__.Scalar(a, 6), inputs=((WHOLE,),))],
-    "or_tensor_written_out": [Case(function=lambda a, b: torch.ops.aten.__or__.Tensor(a, b), inputs=((FLAGS, ~FLAGS),))],
+    "or_tensor_written_out": [
+        Case(function=lambda a, b: torch.ops.aten.__or__.Tensor(a, b), inputs=((FLAGS, ~FLAGS),))
+    ],
     "or_scalar_written_out": [Case(function=lambda a: torch.ops.aten.__or__.Scalar(a, 6), inputs=((WHOLE,),))],
     "xor_tensor_written_out": [
         Case(function=lambda a, b: torch.ops.aten.__xor__.Tensor(a, b), inputs=((FLAGS, FLAGS.flip(0)),))
@@ -156,24 +160,43 @@ CASES: dict[str, list[Case]] = {
     ],
     "unsafe_chunk_written_out": [Case(function=lambda x: torch.unsafe_chunk(x, 2, 1), inputs=((R(3, 5),),))],
     "matmul_vector": [
-        Case(function=lambda x, v: x @ v, inputs=tuple((R(n, 6), R(6)) for n in (2, 1, 7)), dynamic=({0: Dim("n", min=1, max=9)}, None)),
+        Case(
+            function=lambda x, v: x @ v,
+            inputs=tuple((R(n, 6), R(6)) for n in (2, 1, 7)),
+            dynamic=({0: Dim("n", min=1, max=9)}, None),
+        ),
         Case(function=lambda v, x: v @ x, inputs=((R(6), R(2, 6, 3)),)),
         Case(function=lambda x, y: x @ y, inputs=((R(2, 3), R(3, 2)),), unchanged=True),
     ],
     "mv_by_mm": [Case(function=torch.mv, inputs=((R(4, 3), R(3)),))],
     "outer_by_product": [
-        Case(function=torch.outer, inputs=tuple((R(n), R(3)) for n in (2, 1, 7)), dynamic=({0: Dim("n", min=1, max=9)}, None))
+        Case(
+            function=torch.outer,
+            inputs=tuple((R(n), R(3)) for n in (2, 1, 7)),
+            dynamic=({0: Dim("n", min=1, max=9)}, None),
+        )
     ],
     "kron_written_out": [Case(function=torch.kron, inputs=((R(2, 3), R(4, 1)),))],
     "cdist_by_difference": [
-        Case(function=torch.cdist, inputs=tuple((R(n, 3, 4), R(n, 5, 4)) for n in (2, 1, 7)), dynamic=batch(2), atol=1e-5),
         Case(
-            function=lambda x, y: (torch.cdist(x, y, 1.0), torch.cdist(x, y, INF), torch.cdist(x, y, 3.0), torch.cdist(x, y, 0.0)),
+            function=torch.cdist, inputs=tuple((R(n, 3, 4), R(n, 5, 4)) for n in (2, 1, 7)), dynamic=batch(2), atol=1e-5
+        ),
+        Case(
+            function=lambda x, y: (
+                torch.cdist(x, y, 1.0),
+                torch.cdist(x, y, INF),
+                torch.cdist(x, y, 3.0),
+                torch.cdist(x, y, 0.0),
+            ),
             inputs=((R(3, 4), R(5, 4)),),
         ),
     ],
     "unroll_lstm": [
-        Case(function=_Recurrent(nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)), inputs=batches(4, 6), dynamic=batch()),
+        Case(
+            function=_Recurrent(nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)),
+            inputs=batches(4, 6),
+            dynamic=batch(),
+        ),
         Case(function=_Recurrent(nn.LSTM(6, 5, batch_first=True, proj_size=3)), inputs=((R(2, 4, 6),),)),
         Case(
             function=_Recurrent(nn.LSTM(6, 5, batch_first=True)),
@@ -183,17 +206,29 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "unroll_gru": [
-        Case(function=_Recurrent(nn.GRU(6, 5, batch_first=True, bidirectional=True)), inputs=batches(4, 6), dynamic=batch()),
+        Case(
+            function=_Recurrent(nn.GRU(6, 5, batch_first=True, bidirectional=True)),
+            inputs=batches(4, 6),
+            dynamic=batch(),
+        ),
         Case(function=_Recurrent(nn.GRU(6, 5)), inputs=((R(4, 2, 6),),)),
     ],
-    "unroll_rnn_tanh": [Case(function=_Recurrent(nn.RNN(6, 5, batch_first=True)), inputs=batches(4, 6), dynamic=batch())],
+    "unroll_rnn_tanh": [
+        Case(function=_Recurrent(nn.RNN(6, 5, batch_first=True)), inputs=batches(4, 6), dynamic=batch())
+    ],
     "unroll_rnn_relu": [
-        Case(function=_Recurrent(nn.RNN(6, 5, nonlinearity="relu", batch_first=True)), inputs=batches(4, 6), dynamic=batch())
+        Case(
+            function=_Recurrent(nn.RNN(6, 5, nonlinearity="relu", batch_first=True)),
+            inputs=batches(4, 6),
+            dynamic=batch(),
+        )
     ],
     "lstm_cell_written_out": [Case(function=_Cell(nn.LSTMCell(4, 3), 2), inputs=((R(2, 4), R(2, 3)),))],
     "gru_cell_written_out": [Case(function=_Cell(nn.GRUCell(4, 3)), inputs=((R(2, 4), R(2, 3)),))],
     "rnn_tanh_cell_written_out": [Case(function=_Cell(nn.RNNCell(4, 3)), inputs=((R(2, 4), R(2, 3)),))],
-    "rnn_relu_cell_written_out": [Case(function=_Cell(nn.RNNCell(4, 3, nonlinearity="relu")), inputs=((R(2, 4), R(2, 3)),))],
+    "rnn_relu_cell_written_out": [
+        Case(function=_Cell(nn.RNNCell(4, 3, nonlinearity="relu")), inputs=((R(2, 4), R(2, 3)),))
+    ],
     "bicubic_grid_sample_by_index": [
         Case(
             function=lambda x, g: F.grid_sample(x, g, mode="bicubic", align_corners=False),
@@ -224,11 +259,30 @@ CASES: dict[str, list[Case]] = {
     ],
     "eye_dtype": [Case(function=lambda x: x @ torch.eye(3, dtype=torch.int64), inputs=((WHOLE,),))],
     "eye_m_dtype": [Case(function=lambda x: x @ torch.eye(3, 2, dtype=torch.int64), inputs=((WHOLE,),))],
-    "zeros_like_dtype": [Case(function=lambda x: torch.zeros_like(x, dtype=torch.int32), inputs=batches(3), dynamic=batch())],
+    "zeros_like_dtype": [
+        Case(function=lambda x: torch.zeros_like(x, dtype=torch.int32), inputs=batches(3), dynamic=batch())
+    ],
     "ones_like_dtype": [Case(function=lambda x: torch.ones_like(x, dtype=torch.bool), inputs=((R(3),),))],
     "full_like_dtype": [Case(function=lambda x: torch.full_like(x, 7, dtype=torch.int64), inputs=((R(3),),))],
     "new_zeros_dtype": [
-        Case(function=lambda x: (x.new_zeros(2), x.new_zeros(x.shape[0], dtype=torch.int32)), inputs=batches(3), dynamic=batch())
+        Case(
+            function=lambda x: (x.new_zeros(2), x.new_zeros(x.shape[0], dtype=torch.int32)),
+            inputs=batches(3),
+            dynamic=batch(),
+        )
+    ],
+    "new_full_dtype": [
+        Case(function=lambda x: x.new_full((x.shape[0], 2), 7, dtype=torch.int64), inputs=batches(3), dynamic=batch()),
+        Case(function=lambda x: x.new_full((2,), 7.5), inputs=((R(3),),)),
+    ],
+    "arange_dtype": [
+        Case(
+            function=lambda x: x + torch.arange(x.shape[1], dtype=torch.float32),
+            inputs=tuple((R(2, n),) for n in (5, 2, 12)),
+            dynamic=({1: Dim("n", min=2, max=12)},),
+        ),
+        Case(function=lambda x: (x, torch.arange(2, 9, 3, dtype=torch.int32)), inputs=((R(3),),)),
+        Case(function=lambda x: x + torch.arange(0.5, 3, dtype=torch.float32), inputs=((R(3),),), unchanged=True),
     ],
     "scalar_tensor_dtype": [
         Case(function=lambda x: x + torch.scalar_tensor(3, dtype=torch.int64), inputs=((WHOLE,),)),
@@ -290,7 +344,11 @@ def test_rename_clashes_keeps_public_names() -> None:
 
 def test_drop_derived_ranges_lets_a_reloaded_program_be_decomposed(tmp_path: Any) -> None:
     eight = 8 * Dim("n", min=1, max=6)
-    case = Case(function=lambda x: F.gelu(F.avg_pool1d(x, 4), approximate="tanh"), inputs=((R(2, 3, 24),),), dynamic=({2: eight},))
+    case = Case(
+        function=lambda x: F.gelu(F.avg_pool1d(x, 4), approximate="tanh"),
+        inputs=((R(2, 3, 24),),),
+        dynamic=({2: eight},),
+    )
     torch.export.save(export(case), tmp_path / "p.pt2")
     program = torch.export.load(tmp_path / "p.pt2")
     legal = legalize(program, ["drop_derived_ranges", "gelu_tanh"])

@@ -31,7 +31,7 @@ Emit = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Captured:
+class Captured:
     """What every kind of source comes down to."""
 
     program: ExportedProgram
@@ -56,7 +56,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     import torch
 
     emit("capture")
-    found = {"model": _model, "program": _program, "module": _module}[source["kind"]](source)
+    found = open_source(source)
     refuse_training_mode(found.program)
     signature = signature_of(found.program)
     if not signature.outputs:
@@ -96,7 +96,16 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     return record
 
 
-def _record(recorder: Recorder, signature: Signature, found: _Captured) -> None:
+def open_source(source: Mapping[str, Any]) -> Captured:
+    """The program of a source with its data, not yet checked or saved.
+
+    Raises:
+        InputError: the source can't be read or exported.
+    """
+    return {"model": _model, "program": _program, "module": _module}[source["kind"]](source)
+
+
+def _record(recorder: Recorder, signature: Signature, found: Captured) -> None:
     """Example, size points, edge values, then the evaluation calls."""
     real = [*found.calibration, *found.evaluation]
     pools: dict[str, list[Any]] = {
@@ -135,12 +144,12 @@ def _meaning(spec: ModelSpec | None, signature: Signature) -> OutputMeaning | No
     return spec.output
 
 
-def _from_spec(spec: ModelSpec) -> _Captured:
+def _from_spec(spec: ModelSpec) -> Captured:
     module = spec.factory()
     if spec.output_names:
         module = _named_outputs(module, spec.output_names)
     program, example, symbols = export_module(module, spec.example(), spec.dynamic_shapes())
-    return _Captured(
+    return Captured(
         program=program,
         example=example,
         symbols=symbols,
@@ -172,13 +181,13 @@ def _named_outputs(module: torch.nn.Module, names: Sequence[str]) -> torch.nn.Mo
     return wrapped
 
 
-def _model(source: Mapping[str, Any]) -> _Captured:
+def _model(source: Mapping[str, Any]) -> Captured:
     from models import registry
 
     return _from_spec(registry.load(source["name"]))
 
 
-def _module(source: Mapping[str, Any]) -> _Captured:
+def _module(source: Mapping[str, Any]) -> Captured:
     path = Path(source["path"])
     name = f"edgeport_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -210,7 +219,7 @@ def _module(source: Mapping[str, Any]) -> _Captured:
         shapes = dict(zip(inputs, shapes, strict=True))
     program, widened, symbols = export_module(module, inputs, shapes)
     warning = "no evaluation data: verified on made-up inputs only; return a ModelSpec to give real ones"
-    return _Captured(
+    return Captured(
         program=program,
         example=widened,
         symbols=symbols,
@@ -237,7 +246,7 @@ def _by_name(module: Any, example: Any, where: str) -> dict[str, torch.Tensor]:
     return dict(zip(names, values, strict=False))
 
 
-def _program(source: Mapping[str, Any]) -> _Captured:
+def _program(source: Mapping[str, Any]) -> Captured:
     from build.calls import read_calls
 
     path = Path(source["path"])
@@ -254,7 +263,7 @@ def _program(source: Mapping[str, Any]) -> _Captured:
     example = _saved_example(program, signature)
     if example is None and not evaluation:
         warnings.append("it holds no example inputs: integer inputs are all zero in the reference data")
-    return _Captured(
+    return Captured(
         program=program,
         example=example,
         symbols={},

@@ -29,10 +29,10 @@ def sub_alpha(x: Any, y: Any, *positional: Any, alpha: Any = 1) -> Any:
 
 @decomposition("aten.rsub.Tensor", "aten.rsub.Scalar", fault=_ALPHA)
 def rsub_alpha(x: Any, y: Any, *positional: Any, alpha: Any = 1) -> Any:
-    """``y - alpha * x`` as a product and a difference."""
+    """``y - alpha * x`` as a product, a negation and a sum (``y - x`` of a number would be ``rsub`` again)."""
     factor = positional[0] if positional else alpha
     scaled = as_dtype(x, result_dtype(x, y))
-    return y - (scaled if factor == 1 else scaled * factor)
+    return -(scaled if factor == 1 else scaled * factor) + y
 
 
 @decomposition("aten.reciprocal.default", fault="Core ML's inverse adds an epsilon of 1e-4 to its input")

@@ -74,6 +74,27 @@ def new_zeros_dtype(x: Tensor, size: Any, *, dtype: Any = None, **_: Any) -> Ten
     return torch.zeros(size, dtype=dtype or x.dtype)
 
 
+@decomposition("aten.new_full.default", fault=_DTYPE)
+def new_full_dtype(x: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """A constant tensor of the asked dtype (or the tensor's)."""
+    import torch
+
+    return torch.full(size, fill_value, dtype=dtype or x.dtype)
+
+
+@decomposition(
+    "aten.arange.default", "aten.arange.start", "aten.arange.start_step", fault="coremltools never reads arange's dtype="
+)
+def arange_dtype(*bounds: Any, dtype: Any = None, **_: Any) -> Any:
+    """Whole bounds give an integer range; it is cast afterwards."""
+    import torch
+
+    whole = not any(isinstance(b, (float, torch.SymFloat)) for b in bounds)
+    if dtype in (None, torch.int64) or not whole:
+        return NotImplemented
+    return torch.arange(*bounds).to(dtype)
+
+
 @decomposition("aten.scalar_tensor.default", fault=_DTYPE)
 def scalar_tensor_dtype(value: Any, *, dtype: Any = None, **_: Any) -> Any:
     """A scalar as a full tensor of no dimensions."""

@@ -42,9 +42,7 @@ def flat_interface(program: ExportedProgram) -> ExportedProgram:
     program._example_inputs = (tuple(leaves), {})
     call.in_spec = pytree.tree_flatten((tuple(range(inputs)), {}))[1]
     call.out_spec = pytree.tree_flatten(tuple(range(outputs)))[1]
-    call.forward_arg_names = [
-        spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"
-    ]
+    call.forward_arg_names = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
     return program
 
 

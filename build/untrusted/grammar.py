@@ -53,7 +53,7 @@ def refuse(where: str, what: str, text: object) -> UntrustedInputError:
     shown = repr(text)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return UntrustedInputError(
-        f"{where}: {what} {shown}; torch would evaluate it when loading",
+        f"{where}: {what} {shown}; torch could run such text as code",
         remedy="Get the file from its maker again, or export the program again.",
     )
 

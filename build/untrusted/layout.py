@@ -198,7 +198,9 @@ def _check_payloads(container: Container, config: str, *, trust: bool, limits: L
             raise UntrustedInputError(f"{where} is not a tensor entry", remedy=DAMAGED)
         file = f"{folder}/{entry['path_name']}"
         if not isinstance(entry["path_name"], str) or not _PAYLOAD.fullmatch(file) or file not in container:
-            raise UntrustedInputError(f"{where} refers to a missing file {str(entry['path_name'])[:60]!r}", remedy=DAMAGED)
+            raise UntrustedInputError(
+                f"{where} refers to a missing file {str(entry['path_name'])[:60]!r}", remedy=DAMAGED
+            )
         if type(entry["is_param"]) is not bool or type(entry["use_pickle"]) is not bool:
             raise UntrustedInputError(f"{where} has flags that are neither true nor false", remedy=DAMAGED)
         if not re.search(r"/(weight|tensor)_[0-9]+$", file):
@@ -287,7 +289,9 @@ def _check_bindings(model: dict[str, Any], payloads: dict[str, Any], label: str)
             if field in spec
         ]
     except (KeyError, TypeError, AttributeError, StopIteration):
-        raise UntrustedInputError(f"{label}: {MODEL} has no graph or signature of the known form", remedy=DAMAGED) from None
+        raise UntrustedInputError(
+            f"{label}: {MODEL} has no graph or signature of the known form", remedy=DAMAGED
+        ) from None
     for name, value in bound:
         where = f"{label}: tensor '{str(name)[:80]}'"
         entry = payloads.get(name) if isinstance(name, str) else None

@@ -78,7 +78,9 @@ def check_tensor_file(data: bytes, where: str, limits: Limits) -> None:
         if name not in _NESTED_FILES and not (name.startswith("data/") and name[5:].isdigit()):
             raise UntrustedInputError(f"{where}: unexpected entry '{name}' in a torch.save file")
     if "byteorder" in container and container.read("byteorder", 16) != b"little":
-        raise UntrustedInputError(f"{where}: tensors in another byte order", remedy="Export on a little-endian machine.")
+        raise UntrustedInputError(
+            f"{where}: tensors in another byte order", remedy="Export on a little-endian machine."
+        )
     program = container.read("data.pkl", _MAX_PICKLE_BYTES)
     check_opcodes(program, where)
     _rebuild(program, container, where)

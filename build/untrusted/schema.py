@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
+import importlib
 import types
 import typing
 from typing import Any
@@ -13,6 +15,13 @@ from build.untrusted.container import DAMAGED, DEFAULT_LIMITS, Container
 from build.untrusted.layout import CONSTANTS, MODEL, NEWER, WEIGHTS, read_json, walk
 
 _MAX_INT = 2**63
+#: namespace -> the well-known module whose import registers its ops.
+_PROVIDERS = {
+    "torchao": "torchao.quantization",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+}
 
 
 def check_against_torch(container: Container, *, trust: bool) -> None:
@@ -95,9 +104,7 @@ class _Checker:
             self._expect(len(data) == 1, "exactly one alternative", sorted(data), path)
         else:
             for field in dataclasses.fields(kind):
-                optional = (
-                    field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-                )
+                optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
                 self._expect(field.name in data or optional, f"with a field {field.name!r}", sorted(data), path)
         for key, value in data.items():
             self.check(hints[key], value, f"{path}.{key}")
@@ -117,12 +124,26 @@ def _check_exists(target: str, where: str, *, trust: bool) -> None:
     if not target.startswith("torch.ops."):
         return
     op = target.removeprefix("torch.ops.")
+    found = _resolve(op)
+    provider = _PROVIDERS.get(op.partition(".")[0])
+    if found is None and provider is not None:
+        # The package may be absent or broken here: the op is then reported as unknown, just below.
+        with contextlib.suppress(Exception):
+            importlib.import_module(provider)
+        found = _resolve(op)
+    if not isinstance(found, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        known = provider or ("the package that registers the op" if trust else "")
+        remedy = f"Install and import {known}." if known else "Use an op of this torch, and export again."
+        raise InputError(f"{where}: op {op} does not exist in torch {torch.__version__}", op=op, remedy=remedy)
+
+
+def _resolve(op: str) -> Any:
+    import torch
+
     found: Any = torch.ops
     try:
         for part in op.split("."):
             found = getattr(found, part)
     except (AttributeError, RuntimeError):
-        found = None
-    if not isinstance(found, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
-        remedy = "Import the package that registers the op." if trust else "Use an op of this torch, and export again."
-        raise InputError(f"{where}: op {op} does not exist in torch {torch.__version__}", op=op, remedy=remedy)
+        return None
+    return found

@@ -69,6 +69,8 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
             out = self.program(*args, **kwargs)
             return tuple(v for v in pytree.tree_leaves(out) if isinstance(v, torch.Tensor))
 
+    # The converter names tensors after the module's class.
+    Flat.__module__, Flat.__qualname__ = "edgeport", "Program"
     args = tuple(
         torch.zeros(shape_at(s.shape, sizes), dtype=getattr(torch, s.dtype)) for s in signature.inputs
     )

@@ -63,10 +63,17 @@ def evaluate(expr: Any, sizes: Sizes) -> int:
 
 
 class Fitter:
-    """Finds expressions for numbers seen at the same list of points."""
+    """Finds expressions for numbers seen at the same list of points.
 
-    def __init__(self, points: Sequence[Sizes], expressions: Sequence[Any]) -> None:
+    Args:
+        points: sizes of the symbols, one mapping for each conversion.
+        expressions: candidates, simplest first.
+        largest: upper bounds of the symbols; None when one has no maximum.
+    """
+
+    def __init__(self, points: Sequence[Sizes], expressions: Sequence[Any], largest: Sizes | None = None) -> None:
         self.points = list(points)
+        self.largest = largest
         self._table = [(e, [evaluate(e, p) for p in self.points]) for e in expressions]
         self._known: dict[tuple[int, ...], Any] = {}
 

@@ -30,6 +30,10 @@ class CannotGeneralise(LoweringError):
     """The flatbuffers differ in a way that no run-time computation of ours expresses."""
 
 
+class NeedsLargest(CannotGeneralise):
+    """A table depends on the size: the flatbuffer at the upper bounds may hold all of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Views:
     """The same tensor of one subgraph in every flatbuffer."""
@@ -47,7 +51,14 @@ class _Views:
         return len(set(self.shapes)) > 1 or len(set(self.data)) > 1
 
 
-def generalise(contents: Sequence[bytes], fitter: Fitter, signature: Signature, largest: bytes | None = None) -> Any:
+def generalise(
+    contents: Sequence[bytes],
+    fitter: Fitter,
+    signature: Signature,
+    *,
+    largest: bytes | None = None,
+    weights: Sequence[Any] = (),
+) -> Any:
     """One ``ModelT`` for every size, from flatbuffers converted at ``fitter.points``.
 
     Args:
@@ -55,6 +66,7 @@ def generalise(contents: Sequence[bytes], fitter: Fitter, signature: Signature, 
         fitter: finds expressions for numbers seen at the points.
         signature: the program's signature, for the declared dynamic dimensions of the main graph's inputs.
         largest: the flatbuffer at the upper bound of every symbol, where known: tables are taken from it.
+        weights: the program's weights as arrays.
 
     Raises:
         CannotGeneralise: something differs that is neither a shape nor a size.
@@ -66,7 +78,7 @@ def generalise(contents: Sequence[bytes], fitter: Fitter, signature: Signature, 
     if top is not None and not _same_structure([models[0], top]):
         top = None
     for index in range(len(models[0].subgraphs)):
-        _Graph(models, index, fitter, signature, top).generalise()
+        _Graph(models, index, fitter, signature, top, weights).generalise()
     return models[0]
 
 
@@ -104,8 +116,17 @@ def _structure_difference(names: Sequence[Sequence[str]]) -> str:
 class _Graph:
     """One subgraph, in every flatbuffer; the first one is changed."""
 
-    def __init__(self, models: Sequence[Any], index: int, fitter: Fitter, signature: Signature, top: Any) -> None:
+    def __init__(
+        self,
+        models: Sequence[Any],
+        index: int,
+        fitter: Fitter,
+        signature: Signature,
+        top: Any,
+        weights: Sequence[Any],
+    ) -> None:
         self._models = models
+        self._weights = weights
         self._graphs = [m.subgraphs[index] for m in models]
         self._fitter = fitter
         self._signature = signature
@@ -168,8 +189,8 @@ class _Graph:
             raise _cannot("the rank of a tensor depends on the size")
         tensor = self._graphs[0].tensors[index]
         open_shape = [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*views.shapes, strict=True)]
+        # The shape itself stays that of the first point: sizes at which the file can be allocated before any resize.
         tensor.shapeSignature = np.array(open_shape, np.int32)
-        tensor.shape = np.array([1 if d == -1 else d for d in open_shape], np.int32)
 
     def _compute_constant(self, index: int, views: _Views) -> None:
         """A constant that holds sizes: reshape targets, slice bounds, paddings, divisors."""
@@ -244,10 +265,15 @@ class _Graph:
             tensor = graph.tensors[index]
             data = flatbuffer.buffer_bytes(model.buffers[tensor.buffer])
             top = tables.array(data, flatbuffer.shape_of(tensor), views.tensor_type) if data else None
-        made = tables.build(self._builder, self._fitter, arrays, exprs, top, views.tensor_type)
+        made = tables.build(
+            self._builder, self._fitter, arrays, exprs, views.tensor_type, top=top, weights=self._weights
+        )
         if made is None:
             shapes = " / ".join(str(s) for s in views.shapes)
-            raise _cannot(f"a table of shape {shapes} depends on the size", users)
+            error = _cannot(f"a table of shape {shapes} depends on the size", users)
+            if self._top is None:
+                raise NeedsLargest(error.message, op=error.op, remedy=error.remedy)
+            raise error
         return made
 
     def _users(self, index: int) -> str:

@@ -26,6 +26,7 @@ class ShapeBuilder:
         self._sources = sources
         self._scalars: dict[str, int] = {}
         self._shapes: dict[int, int] = {}
+        self._vectors: dict[tuple[tuple[str, ...], tuple[int, ...], int], int] = {}
         self.operators: list[Any] = []
 
     def finish(self) -> None:
@@ -165,11 +166,17 @@ class ShapeBuilder:
 
     def vector(self, exprs: Sequence[Any], shape: Sequence[int], tensor_type: int = _INT32) -> int:
         """A tensor of the given shape and type whose elements are the expressions' values."""
+        key = (tuple(str(e) for e in exprs), tuple(shape), tensor_type)
+        if key not in self._vectors:
+            self._vectors[key] = self._vector(exprs, shape, tensor_type)
+        return self._vectors[key]
+
+    def _vector(self, exprs: Sequence[Any], shape: Sequence[int], tensor_type: int) -> int:
         parts: list[int] = []
         pending: list[int] = []
         for expr in exprs:
-            if isinstance(expr, int):
-                pending.append(expr)
+            if isinstance(expr, int) or expr.is_Integer:
+                pending.append(int(expr))
                 continue
             if pending:
                 parts.append(self.constant(pending))

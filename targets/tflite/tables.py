@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from targets.tflite.expressions import evaluate
 from targets.tflite.flatbuffer import dtype_name
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Highest rank that the runtime's SLICE kernel takes.
 _MAX_SLICE_RANK = 5
+#: Elements of the largest ramp that is stored as a table.
+_MAX_RAMP = 1 << 20
 
 
 def array(data: bytes, shape: Sequence[int], tensor_type: int) -> Any:
@@ -24,7 +28,14 @@ def array(data: bytes, shape: Sequence[int], tensor_type: int) -> Any:
 
 
 def build(
-    builder: ShapeBuilder, fitter: Fitter, arrays: Sequence[Any], exprs: Sequence[Any], top: Any, tensor_type: int
+    builder: ShapeBuilder,
+    fitter: Fitter,
+    arrays: Sequence[Any],
+    exprs: Sequence[Any],
+    tensor_type: int,
+    *,
+    top: Any = None,
+    weights: Sequence[Any] = (),
 ) -> int | None:
     """A tensor that equals ``arrays`` at every point, and follows the same rule at all other sizes.
 
@@ -33,8 +44,9 @@ def build(
         fitter: finds expressions for numbers seen at the points.
         arrays: the constant at each point.
         exprs: its shape as expressions.
-        top: the constant at the upper bound of every symbol, when known.
         tensor_type: schema dtype.
+        top: the constant at the upper bound of every symbol, when known.
+        weights: the program's weights: a table may be a part of one (position embeddings).
 
     Returns:
         The tensor, or None when no rule fits.
@@ -43,7 +55,12 @@ def build(
     small = [_first(a, repeated) for a in arrays]
     small_top = None if top is None else _first(top, repeated)
     small_exprs = [1 if a in repeated else e for a, e in enumerate(exprs)]
-    core = _core(builder, fitter, small, small_exprs, small_top, tensor_type)
+    if small_top is None and fitter.largest is not None:
+        shape = [evaluate(e, fitter.largest) for e in small_exprs]
+        small_top = _continued(small, shape)
+        if small_top is None:
+            small_top = _part_of_weight(small, shape, weights)
+    core = _core(builder, small, small_exprs, small_top, tensor_type)
     if core is None or not repeated:
         return core
     shape = builder.vector(list(exprs), [len(exprs)])
@@ -65,7 +82,7 @@ def _first(value: Any, axes: Sequence[int]) -> Any:
 
 
 def _core(
-    builder: ShapeBuilder, fitter: Fitter, arrays: Sequence[Any], exprs: Sequence[Any], top: Any, tensor_type: int
+    builder: ShapeBuilder, arrays: Sequence[Any], exprs: Sequence[Any], top: Any, tensor_type: int
 ) -> int | None:
     import numpy as np
 
@@ -74,6 +91,46 @@ def _core(
             return builder.raw_constant(np.ascontiguousarray(arrays[0]).tobytes(), arrays[0].shape, tensor_type)
         return None
     return _slice(builder, arrays, exprs, top, tensor_type)
+
+
+def _part_of_weight(arrays: Sequence[Any], shape: Sequence[int], weights: Sequence[Any]) -> Any:
+    """The table at the largest size when it is the leading part of a weight, axes of size 1 aside."""
+    import numpy as np
+
+    plain = [n for n in shape if n != 1]
+    for weight in weights:
+        bare = np.squeeze(weight)
+        if bare.dtype != arrays[0].dtype or bare.ndim != len(plain):
+            continue
+        if any(have < want for have, want in zip(bare.shape, plain, strict=True)):
+            continue
+        whole = bare[tuple(slice(0, n) for n in plain)].reshape(shape)
+        if all(np.array_equal(whole[tuple(slice(0, n) for n in a.shape)], a) for a in arrays):
+            return whole
+    return None
+
+
+def _continued(arrays: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The table at the largest size when it is a plain ramp (``arange``): its values are linear in the indices."""
+    import numpy as np
+
+    if arrays[0].dtype.kind not in "iuf" or math.prod(shape) > _MAX_RAMP:
+        return None
+    origin = arrays[0].reshape(-1)[0]
+    largest = max(arrays, key=lambda a: a.size)
+    steps = []
+    for axis in range(largest.ndim):
+        first = tuple(1 if a == axis else 0 for a in range(largest.ndim))
+        steps.append(largest[first] - origin if largest.shape[axis] > 1 else 0)
+
+    def ramp(sizes: Sequence[int]) -> Any:
+        grid = np.indices(sizes, dtype=np.int64)
+        total = sum((grid[a] * step for a, step in enumerate(steps)), np.zeros(sizes, np.int64))
+        return (origin + total).astype(arrays[0].dtype)
+
+    if not all(np.array_equal(ramp(a.shape), a) for a in arrays):
+        return None
+    return ramp(shape)
 
 
 def _slice(

@@ -1,56 +1,72 @@
-"""Count which nodes XNNPACK takes and which run on the portable kernels."""
+"""What the partitioned program holds: nodes that XNNPACK takes, nodes on the portable kernels, ops that lose NaN."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+from build.program import source_of
 from targets.contract import Coverage
+from targets.xnnpack.partition import edge_name
 
-#: nodes that hold structure and compute nothing.
-_STRUCTURE = ("getitem", "alloc", "sym_size", "executorch_call_delegate")
+#: Names of nodes that hold structure, read sizes or compute on them, and touch no tensor's data.
+_STRUCTURE = ("getitem", "executorch_call_delegate", "view", "alloc", "sym_size", "sym_numel")
+
+#: Ops that lose NaN (or make it out of infinity) wherever they run, and those that do so inside XNNPACK.
+_LOSES_NAN = ("aten.max_pool2d.default", "aten.max_pool2d_with_indices.default")
+_LOSES_NAN_IN_XNNPACK = ("aten.avg_pool2d.default", "aten.upsample_bilinear2d.vec")
 
 
-def count(edge_program: Any) -> Coverage:
-    """Coverage of a partitioned edge program: nodes inside lowered modules against nodes outside them."""
+def _nodes(edge_program: Any) -> Iterator[tuple[Any, bool]]:
+    """Every computing node, and whether XNNPACK takes it."""
     import torch
 
-    delegated = 0
-    fallback: Counter[str] = Counter()
     for name, module in edge_program.graph_module.named_modules():
         if not isinstance(module, torch.fx.GraphModule) or "lowered_module" in name:
             continue
         for node in module.graph.nodes:
             if node.op != "call_function":
                 continue
-            op = _edge_name(node)
-            if op == "executorch_call_delegate":
+            if edge_name(node) == "executorch_call_delegate":
                 lowered = getattr(module, str(node.args[0].target))
-                inner = lowered.original_module.graph.nodes
-                delegated += sum(1 for n in inner if n.op == "call_function" and not _is_structure(_edge_name(n)))
-            elif not _is_structure(op):
-                fallback[op] += 1
+                inner = lowered.original_module.graph_module.graph.nodes
+                yield from ((n, True) for n in inner if n.op == "call_function" and not _is_structure(n))
+            elif not _is_structure(node):
+                yield node, False
+
+
+def _is_structure(node: Any) -> bool:
+    import torch
+
+    values = torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    if values and not any(isinstance(v, torch.Tensor) for v in values):
+        return True
+    return edge_name(node).removeprefix("aten.").split(".")[0] in _STRUCTURE
+
+
+def count(edge_program: Any) -> Coverage:
+    """Nodes inside lowered modules against nodes outside them."""
+    delegated = 0
+    fallback: Counter[str] = Counter()
+    for node, taken in _nodes(edge_program):
+        if taken:
+            delegated += 1
+        else:
+            fallback[edge_name(node)] += 1
     return Coverage(
         delegated=delegated,
         fallback=dict(sorted(fallback.items())),
-        method="call_function nodes of the partitioned edge program; memory views and size reads left out",
+        method="nodes of the partitioned edge program; memory views and size arithmetic left out",
     )
 
 
-def _is_structure(op: str) -> bool:
-    return any(op == s or op.startswith(f"aten.{s}") for s in _STRUCTURE) or op.startswith(("_operator", "memory."))
-
-
-def _edge_name(node: Any) -> str:
-    """``aten.view_copy.default`` for an edge op, ``memory.view`` for a view without a copy."""
-    target = node.target
-    name = getattr(target, "__name__", str(target))
-    module = getattr(target, "__module__", "")
-    if module.endswith("exir.memory"):
-        return f"memory.{name}"
-    if module == "_operator" and name != "getitem":
-        return f"_operator.{name}"
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        return str(name)
-    return schema.name.replace("::", ".") + "." + (schema.overload_name or "default")
+def loses_nan(edge_program: Any) -> tuple[str, ...]:
+    """Ops through which NaN or infinity does not pass as in PyTorch, with their source lines, each once."""
+    found: dict[str, None] = {}
+    for node, taken in _nodes(edge_program):
+        name = edge_name(node)
+        if name in _LOSES_NAN or (taken and name in _LOSES_NAN_IN_XNNPACK):
+            source = source_of(node)
+            found[f"{name} at {source}" if source else name] = None
+    return tuple(found)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import InputError, VerificationError
+from build.errors import VerificationError
+from targets.checks import check_inputs, check_outputs
 from targets.contract import Dim, DynamicDim, Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -26,42 +27,6 @@ SCALAR_TYPES: dict[int, str] = {
     11: "bool",
     15: "bfloat16",
 }
-
-
-def check_inputs(inputs: Mapping[str, Array], specs: tuple[TensorSpec, ...]) -> None:
-    """Check names, dtypes, ranks and every dimension: the runtime itself checks only an input's total size.
-
-    Raises:
-        InputError: an input is missing, unknown, of another dtype or rank, or outside its declared range.
-    """
-    names = [s.name for s in specs]
-    wrong = sorted(set(names) ^ set(inputs))
-    if wrong:
-        raise InputError(f"inputs must be {', '.join(names)}; missing or unknown: {', '.join(wrong)}")
-    sizes: dict[str, tuple[int, str]] = {}
-    for spec in specs:
-        array = inputs[spec.name]
-        if str(array.dtype) != spec.dtype:
-            raise InputError(f"input '{spec.name}' is {array.dtype}, the program takes {spec.dtype}")
-        if array.ndim != len(spec.shape):
-            raise InputError(f"input '{spec.name}' has rank {array.ndim}, the program takes {len(spec.shape)}")
-        for axis, (dim, size) in enumerate(zip(spec.shape, array.shape, strict=True)):
-            _check_dim(f"{spec.name}[{axis}]", dim, size, sizes)
-
-
-def _check_dim(where: str, dim: Dim, size: int, seen: dict[str, tuple[int, str]]) -> None:
-    if isinstance(dim, int):
-        if dim != size:
-            raise InputError(f"input {where} has size {size}, the program takes {dim}")
-        return
-    if size < dim.lo or (dim.hi is not None and size > dim.hi):
-        raise InputError(f"input {where} has size {size}, outside {dim.lo}..{dim.hi}")
-    root, rest = divmod(size - dim.offset, dim.scale)
-    if rest:
-        raise InputError(f"input {where} has size {size}, which is not {dim.scale} times a whole number + {dim.offset}")
-    first = seen.setdefault(dim.symbol, (root, where))
-    if first[0] != root:
-        raise InputError(f"input {where} has size {size}, which does not match the size of {first[1]}")
 
 
 class ExecuTorchRunner:
@@ -125,7 +90,7 @@ class ExecuTorchRunner:
         import numpy as np
         import torch
 
-        check_inputs(inputs, self._declared.inputs)
+        sizes = check_inputs(self._declared, inputs)
         given = [torch.from_numpy(np.array(inputs[s.name], order="C", copy=True)) for s in self._declared.inputs]
         try:
             values = self._method.execute(given)
@@ -138,13 +103,8 @@ class ExecuTorchRunner:
         result: dict[str, Array] = {}
         for spec, tensor in zip(self._declared.outputs, tensors, strict=True):
             # Copied: the runtime reuses its output buffers in the next call.
-            array = np.array(tensor.contiguous().numpy(), copy=True)
-            if str(array.dtype) != spec.dtype or array.ndim != len(spec.shape):
-                raise VerificationError(
-                    f"output '{spec.name}' came back as {array.dtype} of rank {array.ndim}, "
-                    f"not {spec.dtype} of rank {len(spec.shape)}"
-                )
-            result[spec.name] = array
+            result[spec.name] = np.array(tensor.contiguous().numpy(), copy=True)
+        check_outputs(self._declared, sizes, result, self.runtime)
         return result
 
 

@@ -1,0 +1,300 @@
+"""Core ML ``.mlpackage`` (ML Program) for iPhone, iPad and Mac."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings as python_warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from build.errors import LoweringError, VerificationError
+from build.legalize import legalize
+from build.program import op_name, source_of, user_inputs
+from targets.checks import range_text, signature_to_json
+from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature
+from targets.diagnosis import Refusal, dtype_findings, first_reason, op_findings
+from targets.mlpackage import converters, features, keywords, package, state, values
+from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+    from targets.contract import Runner
+
+DECOMPOSITIONS: tuple[str, ...] = (
+    "flat_interface",
+    "drop_derived_ranges",
+    *("add_alpha", "sub_alpha", "rsub_alpha", "addmm_scaled", "baddbmm_scaled", "lerp_scalar"),
+    *("reciprocal_by_division", "rsqrt_by_division", "trunc_by_floor", "round_decimals", "sgn_by_sign"),
+    *("addcmul_by_product", "addcdiv_by_quotient", "clamp_one_sided", "clamp_tensor_bounds"),
+    *("float_floor_division", "int_division_by_floor", "float_trunc_division", "fmod_by_remainder"),
+    *("isinf_by_compare", "isnan_by_compare", "isfinite_by_compare", "isclose_by_compare", "cast_to_bool"),
+    *("gelu_tanh", "celu_by_exp", "log_softmax_shifted", "log_softmax_int_shifted", "softmax_dtype"),
+    *("selu_written_out", "mish_written_out", "hardshrink_written_out", "softshrink_written_out"),
+    *("log_sigmoid_written_out", "log_sigmoid_forward_written_out", "threshold_written_out", "logit_written_out"),
+    *("mean_dtype", "mean_dim_dtype", "sum_dtype", "sum_dim_dtype", "cumsum_dtype", "cumprod_dtype"),
+    *("vector_norm_dtype", "prod_by_slices", "prod_all_by_slices", "argmax_all", "argmin_all", "median_by_sort"),
+    *("std_mean_correction", "std_mean_dim", "std_mean_all", "var_mean_correction", "var_mean_dim"),
+    *("group_norm_two_pass", "rms_norm_written_out"),
+    *("avg_pool2d_exact", "avg_pool1d_exact", "adaptive_avg_pool2d_by_windows", "adaptive_max_pool2d_by_windows"),
+    *("constant_pad_negative", "constant_pad_symbolic", "pad_circular"),
+    *("bilinear_by_index", "nearest_by_index", "nearest1d_by_index", "linear1d_by_index"),
+    *("antialiased_bilinear_by_matmul", "upsample_bicubic2d_written_out", "upsample_trilinear3d_written_out"),
+    *("upsample_nearest3d_written_out", "upsample_nearest_exact1d_written_out", "upsample_nearest_exact2d_written_out"),
+    *("bicubic_grid_sample_by_index", "affine_grid_generator_written_out"),
+    *("attention_by_matmul", "matmul_vector", "mv_by_mm", "outer_by_product", "kron_written_out"),
+    *("cdist_by_difference", "diagonal_by_select", "gather_cropped", "unfold_by_slices", "im2col_by_convolution"),
+    *("col2im_by_transposed_convolution", "triu_by_compare", "tril_by_compare", "bucketize_by_compare"),
+    *("index_add_written_out", "where_scalarother_written_out", "where_scalarself_written_out"),
+    *("where_scalar_written_out", "and_tensor_written_out", "and_scalar_written_out", "or_tensor_written_out"),
+    *("or_scalar_written_out", "xor_tensor_written_out", "xor_scalar_written_out", "new_ones_written_out"),
+    *("unsafe_split_tensor_written_out", "unsafe_chunk_written_out"),
+    *("zeros_dtype", "eye_dtype", "eye_m_dtype", "zeros_like_dtype", "ones_like_dtype", "full_like_dtype"),
+    *("new_zeros_dtype", "new_full_dtype", "arange_dtype", "scalar_tensor_dtype"),
+    *("unroll_gru", "lstm_cell_written_out", "gru_cell_written_out", "rnn_tanh_cell_written_out"),
+    "rnn_relu_cell_written_out",
+)
+
+#: whole-graph rewrites that come last: a later retracing of the graph would undo them.
+PASSES: tuple[str, ...] = ("own_output_nodes", "infer_reshape_size", "rename_clashes", "fill_defaults")
+
+REWRITES: tuple[str, ...] = (*DECOMPOSITIONS, *PASSES)
+
+PACKAGE = "model.mlpackage"
+
+_COMPLEX = "Core ML has no complex numbers"
+
+_SIZE_FROM_DATA = Refusal(
+    why="gives a result whose size depends on the data, which Core ML's fixed ranges cannot express",
+    remedy="Use a mask of fixed size (torch.where), or compute this part outside the model.",
+)
+
+_REFUSED: dict[str, Refusal] = {
+    **dict.fromkeys(
+        ("aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2", "aten.unique_consecutive"),
+        _SIZE_FROM_DATA,
+    ),
+    "aten.item": _SIZE_FROM_DATA,
+}
+
+#: Core ML's tensors have at most this many dimensions.
+MAX_RANK = 5
+
+
+def _rank_findings(program: ExportedProgram) -> list[Finding]:
+    """Tensors of too many dimensions, at the first op that makes one."""
+    for node in program.graph.nodes:
+        result = node.meta.get("val")
+        for tensor in result if isinstance(result, (list, tuple)) else [result]:
+            rank = len(getattr(tensor, "shape", ()))
+            if rank > MAX_RANK:
+                made = op_name(node) if node.op == "call_function" else f"input '{node.name}'"
+                return [
+                    Finding(
+                        subject=made,
+                        kind="op",
+                        verdict="refused",
+                        why=f"makes a tensor of {rank} dimensions, and Core ML has at most {MAX_RANK}",
+                        source=source_of(node),
+                        remedy="Merge dimensions before this op (reshape), and split them afterwards.",
+                    )
+                ]
+    return []
+
+
+def _dim_findings(signature: Signature) -> list[Finding]:
+    """Dimensions without a maximum."""
+    return [
+        Finding(
+            subject=f"{spec.name}[{axis}]",
+            kind="dim",
+            verdict="refused",
+            why=f"the range {range_text(size)} has no maximum, and an ML Program needs one",
+            remedy="Give the dimension a maximum: torch.export.Dim(name, min=…, max=…).",
+        )
+        for spec in signature.inputs
+        for axis, size in enumerate(spec.shape)
+        if isinstance(size, DynamicDim) and size.hi is None
+    ]
+
+
+def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
+    """What Core ML cannot take: rank, dtypes, unbounded dimensions, random and data-dependent ops. Needs torch only."""
+    wide = "Core ML computes with float32 at most"
+    refused = {"complex64": _COMPLEX, "complex128": _COMPLEX, "complex32": _COMPLEX, "bfloat16": wide}
+    return [
+        *_dim_findings(signature),
+        *_rank_findings(program),
+        *dtype_findings(program, signature, refused),
+        *op_findings(program, REWRITES, _REFUSED),
+    ]
+
+
+def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
+    """Convert to an ML Program, save it reproducibly, and read it back.
+
+    Raises:
+        LoweringError: with the op, its source line and the way out.
+    """
+    if request.precision not in ("fp32", "fp16"):
+        raise LoweringError(
+            f"Core ML is not built at {request.precision} here", op="precision", remedy="Choose fp32 or fp16."
+        )
+    examples = [_example_shape(node) for node in user_inputs(program)]
+    notes = _mutation_notes(program)
+    legal = _legal(program)
+    keywords.refuse_unread(legal)
+    values.refuse_wide_integers(legal)
+    if request.precision == "fp16":
+        values.refuse_fp16_overflow(legal)
+    taken = {t.name for t in (*request.signature.inputs, *request.signature.outputs)}
+    order = state.output_order(legal)
+    states = state.expose(legal, taken)
+    by_buffer = {s.buffer: s for s in states}
+    full = Signature(
+        inputs=(*(s.input for s in states), *request.signature.inputs),
+        outputs=(*(by_buffer[b].output for b in order), *request.signature.outputs),
+    )
+    interface = features.interface(full, [*(list(s.input.shape) for s in states), *examples])
+    model, target, kept = _convert(legal, interface, request)
+    path = request.directory / PACKAGE
+    model.save(str(path))
+    metadata = {SIGNATURE_KEY: signature_to_json(request.signature)}
+    if states:
+        state.save_initial({s.input.name: state.initial(legal, s.buffer) for s in states}, request.directory)
+        described = [
+            {"buffer": s.buffer, "input": s.input.name, "output": s.output.name}
+            | {"dtype": s.input.dtype, "shape": list(s.input.shape)}
+            for s in states
+        ]
+        metadata[STATE_KEY] = json.dumps(described, sort_keys=True)
+        notes.append(
+            "Core ML's own state holds fp16 only: pass "
+            + ", ".join(f"'{s.output.name}' of each call as '{s.input.name}' of the next" for s in states)
+            + f"; the first values are in {state.FILE}"
+        )
+    package.finish(path, metadata)
+    return _lowered(path, request, interface, target, [*notes, *kept], bool(states))
+
+
+def _lowered(
+    path: Path, request: LowerRequest, interface: features.Interface, target: str, notes: list[str], stateful: bool
+) -> Lowered:
+    from targets.mil import load as read_back
+
+    counts = read_back(path).op_counts
+    return Lowered(
+        files=(PACKAGE, state.FILE) if stateful else (PACKAGE,),
+        coverage=Coverage(
+            delegated=sum(counts.values()), method="MIL operations; Core ML takes whole graphs: " + _counted(counts)
+        ),
+        warnings=(*interface.warnings, *notes),
+        contract={
+            "minimum_deployment_target": target,
+            "carried": dict(interface.carried),
+            "mil_ops": dict(counts),
+            "compute_precision": request.precision,
+        },
+    )
+
+
+def _counted(counts: Any) -> str:
+    return ", ".join(f"{op} {n}" for op, n in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0])))
+
+
+def _example_shape(node: Node) -> list[int]:
+    """Sizes of the example that the program was exported with."""
+    return [size if isinstance(size, int) else int(size.node.hint or 0) for size in node.meta["val"].shape]
+
+
+def _mutation_notes(program: ExportedProgram) -> list[str]:
+    changed = [s.target for s in program.graph_signature.output_specs if s.kind.name == "USER_INPUT_MUTATION"]
+    return [
+        f"the program changes its input '{name}' in place; Core ML leaves the caller's data alone" for name in changed
+    ]
+
+
+def _legal(program: ExportedProgram) -> ExportedProgram:
+    """The program in the ATen dialect, with every rewrite applied."""
+    program = legalize(program, DECOMPOSITIONS)
+    if program.dialect != "ATEN":
+        program = program.run_decompositions({})
+    return legalize(program, PASSES)
+
+
+def _convert(
+    program: ExportedProgram, interface: features.Interface, request: LowerRequest
+) -> tuple[Any, str, list[str]]:
+    """The converted model, the name of its deployment target, and the operations kept in fp32."""
+    import coremltools as ct
+
+    current: list[str] = []
+    kept: set[str] = set()
+
+    def narrow(operation: Any) -> bool:
+        wide = values.keeps_fp32(operation)
+        if wide:
+            kept.add(str(operation.op_type))
+        return not wide
+
+    half = request.precision == "fp16"
+    target = ct.target.iOS17
+    logger = logging.getLogger("coremltools")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with python_warnings.catch_warnings(), converters.installed(current.append):
+            python_warnings.simplefilter("ignore")
+            model = ct.convert(
+                program,
+                inputs=interface.inputs,
+                outputs=interface.outputs,
+                convert_to="mlprogram",
+                minimum_deployment_target=target,
+                compute_precision=ct.transform.FP16ComputePrecision(op_selector=narrow)
+                if half
+                else ct.precision.FLOAT32,
+                skip_model_load=True,
+            )
+    except Exception as error:  # every failure of the converter becomes one error of ours
+        raise _blame(program, current[-1] if current else "", error, request.model) from error
+    finally:
+        logger.setLevel(level)
+    notes = [f"kept in fp32, because a constant exceeds 65504: {', '.join(sorted(kept))}"] if kept else []
+    return model, target.name, notes
+
+
+def _blame(program: ExportedProgram, name: str, error: Exception, model: str) -> LoweringError:
+    """The converter's exception as one clear error about the node that it was at."""
+    words = f"{type(error).__name__}: {error}"
+    named = {n.name: n for n in program.graph.nodes}
+    node = named.get(name) or next(
+        (n for k, n in named.items() if f"node {k}," in words or f"node {k} " in words), None
+    )
+    remedy = "Replace the op in the model by others with the same result, or leave this target out (--targets)."
+    if node is None or node.op != "call_function":
+        return LoweringError(
+            f"coremltools cannot convert '{model}': {first_reason(words)}", op="the program", remedy=remedy
+        )
+    shape = getattr(node.meta.get("val"), "shape", None)
+    text = "" if shape is None else f" of shape [{', '.join(str(s) for s in shape)}]"
+    return LoweringError(
+        f"coremltools cannot convert {op_name(node)}{text} in '{model}': {first_reason(words)}",
+        op=op_name(node),
+        source=source_of(node),
+        remedy=remedy,
+    )
+
+
+def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:
+    """Load a package: Core ML itself on macOS, an evaluator of its operations elsewhere.
+
+    Raises:
+        VerificationError: the package is damaged, or declares something else than the program.
+    """
+    if PACKAGE not in lowered_files:
+        raise VerificationError(f"no {PACKAGE} among the artifact's files")
+    return PackageRunner(directory / PACKAGE, signature)

@@ -1,0 +1,217 @@
+"""Program to ``.pte``: legalise, partition, keep the ranges, write, then load it once and run it at its bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from build.errors import EdgeportError, LoweringError, UnsupportedError, VerificationError
+from build.legalize import legalize
+from targets.contract import Dim, Lowered, LowerRequest, Signature
+from targets.xnnpack import coverage, diagnosis, partition, preflight, ranges
+from targets.xnnpack.runner import ExecuTorchRunner
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from targets.contract import Array
+
+#: The one file of an artifact.
+FILE = "model.pte"
+
+REWRITES: Sequence[str] = (
+    "drop_derived_ranges",
+    "flat_interface",
+    "contiguous_tensors",
+    "fold_batch_norm",
+    "batch_norm_of_batch",
+    "training_batch_norm",
+    "layer_norm_centred",
+    "group_norm_centred",
+    "instance_norm_centred",
+    "gelu_tanh",
+    "sign_of_nan",
+    "addmm_scaled",
+    "baddbmm_scaled",
+    "round_decimals",
+    "int_floor_division_by_trunc",
+    "int_remainder_by_trunc",
+    "median_by_sort",
+    "sort_by_rank",
+    "stable_sort_by_rank",
+    "argsort_by_rank",
+    "bucketize_by_compare",
+    "constant_pad_negative",
+    "pad_circular",
+    "adaptive_max_pool2d_by_windows",
+    "conv3d_by_planes",
+    "avg_pool3d_by_planes",
+    "antialiased_bilinear_by_matmul",
+    "dequantize_by_product",
+    "fold_weight_views",
+)
+
+#: For ``fp16``: the same, then half precision inside with the program's own dtypes outside.
+FP16_REWRITES: Sequence[str] = (*REWRITES, "half_inside")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Converted:
+    edge_program: Any
+    executorch_program: Any
+    data: bytes
+
+
+def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
+    """Convert, first with XNNPACK; when that fails, on the portable kernels alone, with a warning.
+
+    Raises:
+        UnsupportedError: the pre-flight refuses the program.
+        LoweringError: the converter or the runtime refuses it, or it would hold less than the declared range.
+    """
+    _refuse(program, request.signature)
+    rewrites = FP16_REWRITES if request.precision == "fp16" else REWRITES
+    try:
+        program = legalize(program, rewrites)
+    except EdgeportError:
+        raise
+    except Exception as error:  # torch's own tracing, over a program of any kind
+        raise diagnosis.from_exception(program, error) from error
+    try:
+        return _attempt(program, request, with_xnnpack=True)
+    except LoweringError as error:
+        first = error
+    try:
+        lowered = _attempt(program, request, with_xnnpack=False)
+    except LoweringError as second:
+        raise (second if second.source else first) from first
+    note = f"XNNPACK refused the program, all of it runs on the portable kernels: {first.message}"
+    return Lowered(
+        files=lowered.files,
+        coverage=lowered.coverage,
+        warnings=(*lowered.warnings, note),
+        nan_unsafe=lowered.nan_unsafe,
+        contract=lowered.contract,
+    )
+
+
+def _refuse(program: ExportedProgram, signature: Signature) -> None:
+    for finding in preflight.findings(program, signature, list(REWRITES)):
+        if finding.verdict == "refused":
+            raise UnsupportedError(
+                f"ExecuTorch cannot take {finding.subject}: {finding.why}",
+                op=finding.subject,
+                source=finding.source,
+                remedy=finding.remedy,
+            )
+
+
+def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: bool) -> Lowered:
+    try:
+        converted = _convert(program, with_xnnpack=with_xnnpack)
+    except Exception as error:  # the converter raises every kind of exception; none may pass without its op
+        raise diagnosis.from_exception(program, error) from error
+    missing = diagnosis.missing_operators(converted.executorch_program)
+    if missing:
+        raise diagnosis.error_for(program, missing, f"the runtime has no kernel {', '.join(missing)}")
+    path = request.directory / FILE
+    path.write_bytes(converted.data)
+    try:
+        runner = ExecuTorchRunner(path, request.signature)
+        _check_ranges(program, request.signature, runner)
+        for inputs in _bounds(request.signature):
+            runner.run(inputs)
+    except VerificationError as error:
+        path.unlink()
+        raise diagnosis.error_for(program, [], error.message) from error
+    except LoweringError:
+        path.unlink()
+        raise
+    unsafe = coverage.loses_nan(converted.edge_program)
+    return Lowered(
+        files=(FILE,),
+        coverage=coverage.count(converted.edge_program),
+        warnings=tuple(f"NaN or infinity does not pass as in PyTorch through {op}" for op in unsafe),
+        nan_unsafe=unsafe,
+        contract={
+            "method": "forward",
+            "inputs": [s.name for s in request.signature.inputs],
+            "outputs": [s.name for s in request.signature.outputs],
+            "names": "a .pte file holds no tensor names: inputs and outputs are positional, in this order",
+            "ranges": "a .pte file holds upper bounds only, and its runtime checks an input's total size: "
+            "the caller must check each dimension against the manifest",
+        },
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the converter's own warnings and log lines, about its internals, off the terminal."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
+    from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
+    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
+
+    declared = ranges.declared_ranges(program)
+    ranges.restore_ranges(program.graph_module, declared)
+    with ranges.no_cpu_backend_guards(), _quiet():
+        edge = to_edge_transform_and_lower(
+            program,
+            partitioner=[partition.partitioner()] if with_xnnpack else [],
+            # The validity check runs every op on fake tensors and so narrows ranges; each artifact is run instead.
+            compile_config=EdgeCompileConfig(_check_ir_validity=False),
+        )
+        edge_program = edge.exported_program()
+        ranges.restore_ranges(edge_program.graph_module, declared)
+        # Without this a buffer that the program writes to starts as whatever is in memory, not at its saved value.
+        written = set(edge_program.graph_signature.buffers_to_mutate.values())
+        names = [n for n, buffer in edge_program.graph_signature.inputs_to_buffers.items() if buffer in written]
+        passes = [InitializedMutableBufferPass(names)] if names else []
+        manager = edge.to_executorch(ExecutorchBackendConfig(passes=passes))
+    return _Converted(
+        edge_program=edge_program, executorch_program=manager.executorch_program, data=bytes(manager.buffer)
+    )
+
+
+def _check_ranges(program: ExportedProgram, signature: Signature, runner: ExecuTorchRunner) -> None:
+    lost = ranges.narrowed(signature, runner.input_sizes)
+    if lost:
+        raise LoweringError(
+            f"ExecuTorch would hold less than the program's range: {'; '.join(lost)}",
+            op="dynamic dimensions",
+            source=", ".join(f"input '{line.split('[')[0]}'" for line in lost),
+            remedy="Export one program per size, or export with an example size of at least 16 in that dimension.",
+        )
+
+
+def _bounds(signature: Signature) -> list[dict[str, Array]]:
+    """Inputs of zeros at the lower and the upper bound of every dynamic dimension."""
+    import numpy as np
+
+    symbols = signature.dynamic_symbols
+
+    def size(dim: Dim, end: int) -> int:
+        if isinstance(dim, int):
+            return dim
+        root = symbols[dim.symbol][end]
+        return dim.scale * (root or 0) + dim.offset
+
+    def at(end: int) -> dict[str, Array]:
+        return {s.name: np.zeros([size(d, end) for d in s.shape], dtype=s.dtype) for s in signature.inputs}
+
+    return [at(0), at(1)] if symbols else [at(0)]
+
+

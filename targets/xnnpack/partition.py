@@ -1,0 +1,116 @@
+"""Which nodes XNNPACK may take: its own partitioner's rules, less what it computes differently from PyTorch.
+
+A node kept out runs on ExecuTorch's portable kernels. Each rule below was measured with executorch 1.5.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: XNN_MAX_TENSOR_DIMS in xnnpack.h.
+MAX_RANK = 6
+
+#: Edge ops that XNNPACK computes differently from PyTorch, and how.
+DIFFERENT: dict[str, str] = {
+    "aten.exp.default": "exp(NaN) is 0",
+    "aten.log.default": "log of infinity and of negative numbers is about 88",
+    "aten.sqrt.default": "sqrt(inf) is NaN",
+    "aten.rsqrt.default": "rsqrt(-0.0) and rsqrt of subnormal numbers differ",
+    "aten.maximum.default": "NaN is dropped",
+    "aten.minimum.default": "NaN is dropped",
+    "aten.max.dim": "the converter stops without keepdim, and NaN is dropped",
+}
+
+#: Edge ops that become a reshape in XNNPACK, which can infer only one size.
+_RESHAPES = ("aten.unsqueeze_copy.default", "aten.squeeze_copy.dims", "aten.squeeze_copy.dim", "aten.view_copy.default")
+
+
+def edge_name(node: Any) -> str:
+    """``aten.view_copy.default`` for a node of an edge graph; the function's name for one that is no ATen op."""
+    target = node.target
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return str(getattr(target, "__name__", target))
+    return f"{schema.name.replace('::', '.')}.{schema.overload_name or 'default'}"
+
+
+def _tensors(node: Any) -> list[Any]:
+    import torch
+
+    values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    return [v for v in torch.utils._pytree.tree_leaves(values) if isinstance(v, torch.Tensor)]
+
+
+def _too_many_dimensions(node: Any) -> bool:
+    return any(t.dim() > MAX_RANK for t in _tensors(node))
+
+
+def _dynamic_sizes(tensor: Any) -> int:
+    return sum(1 for size in tensor.shape if not isinstance(size, int))
+
+
+def _ambiguous_reshape(node: Any) -> bool:
+    """More than one size of the result is dynamic."""
+    return edge_name(node) in _RESHAPES and _dynamic_sizes(node.meta["val"]) > 1
+
+
+def _reshaped_convolution(node: Any) -> bool:
+    """A one-dimensional convolution (XNNPACK inserts a dimension) of which batch and length are both dynamic."""
+    if edge_name(node) != "aten.convolution.default":
+        return False
+    value = node.meta["val"]
+    return value.dim() == 3 and max(_dynamic_sizes(value), _dynamic_sizes(node.args[0].meta["val"])) > 1
+
+
+def _fractional_resize(node: Any) -> bool:
+    """A bilinear resize whose stated factor is not out / in: XNNPACK knows only out / in."""
+    if edge_name(node) != "aten.upsample_bilinear2d.vec":
+        return False
+    factors = node.args[3] if len(node.args) > 3 else node.kwargs.get("scale_factors")
+    if factors is None or node.args[2]:
+        return False
+    sizes = zip(node.args[0].meta["val"].shape[-2:], node.meta["val"].shape[-2:], factors, strict=True)
+    return any(n * factor != out for n, out, factor in sizes)
+
+
+def _tanh_gelu(node: Any) -> bool:
+    return edge_name(node) == "aten.gelu.default" and node.kwargs.get("approximate", "none") != "none"
+
+
+def _odd_padding_value(node: Any) -> bool:
+    """A pad by negative amounts (a crop): XNNPACK's sizes are unsigned."""
+    if edge_name(node) != "aten.constant_pad_nd.default":
+        return False
+    return any(not isinstance(p, int) or p < 0 for p in node.args[1])
+
+
+RULES: tuple[Callable[[Any], bool], ...] = (
+    lambda node: edge_name(node) in DIFFERENT,
+    _too_many_dimensions,
+    _ambiguous_reshape,
+    _reshaped_convolution,
+    _fractional_resize,
+    _tanh_gelu,
+    _odd_padding_value,
+)
+
+
+def kept_out(node: Any) -> bool:
+    """Whether a node must stay on the portable kernels."""
+    return any(rule(node) for rule in RULES)
+
+
+def partitioner() -> Any:
+    """XNNPACK's partitioner with ``kept_out`` added to the constraints of every op."""
+    from executorch.backends.xnnpack.partition.config import ALL_PARTITIONER_CONFIGS
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return XnnpackPartitioner(configs=[_restricted(config) for config in ALL_PARTITIONER_CONFIGS])
+
+
+def _restricted(config: Any) -> Any:
+    def check_constraints(self: Any, node: Any, ep: Any) -> bool:
+        return not kept_out(node) and bool(config.check_constraints(self, node, ep))
+
+    return type(config.__name__, (config,), {"check_constraints": check_constraints})

@@ -1,0 +1,79 @@
+"""Shared fixtures: a build as a user runs it, in a subprocess, with this environment for every group."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How a build ended: exit code, both outputs, the rows of ``--json`` and the folder it wrote to."""
+
+    code: int
+    stdout: str
+    stderr: str
+    rows: list[dict[str, Any]]
+    error: dict[str, Any] | None
+    out: Path
+
+    def row(self, target: str, precision: str = "fp32") -> dict[str, Any]:
+        """The one row of a target and precision."""
+        (found,) = [r for r in self.rows if (r["target"], r["precision"]) == (target, precision)]
+        return found
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with this interpreter serving every dependency group."""
+    return {**os.environ, "EDGEPORT_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+
+
+def build_in(root: Path, out: Path, *arguments: str, session: str = "build", module: str = "build") -> Run:
+    """``python -m build SESSION …`` in a checkout, with its JSON summary."""
+    summary = out.parent / f"{out.name}-summary.json"
+    summary.unlink(missing_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, session, "--out", str(out), "--json", str(summary), *arguments],
+        cwd=root,
+        env={**environment(), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    value = json.loads(summary.read_text()) if summary.exists() else {"artifacts": [], "error": None}
+    return Run(
+        code=done.returncode,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        rows=value["artifacts"],
+        error=value["error"],
+        out=out,
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One output folder for tests that only read what a build of the digits model made."""
+    return tmp_path_factory.mktemp("shared") / "out"
+
+
+@pytest.fixture(scope="session")
+def digits(shared_out: Path) -> Run:
+    """The digits model built for every target, fp32 and fp16: the main job, once for all tests that look at it."""
+    return build_in(ROOT, shared_out, "--model", "digits_cnn", "--precisions", "fp32,fp16")
+
+
+@pytest.fixture
+def run_build(tmp_path: Path) -> Callable[..., Run]:
+    """A build into this test's own output folder."""
+    return lambda *arguments, **kwargs: build_in(ROOT, tmp_path / "out", *arguments, **kwargs)

@@ -1,0 +1,124 @@
+"""Keys, locks and atomic writes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from build import cache
+from build.errors import StorageError
+from tests.conftest import ROOT, environment
+
+
+def _folder(path: Path, **files: str) -> Path:
+    path.mkdir(parents=True)
+    for name, text in files.items():
+        (path / name).write_text(text)
+    return path
+
+
+def test_key_depends_on_values_not_on_order() -> None:
+    assert cache.key_of(a=1, b="x") == cache.key_of(b="x", a=1)
+    assert cache.key_of(a=1, b="x") != cache.key_of(a=1, b="y")
+
+
+def test_code_hash_follows_every_file_below_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "ROOT", tmp_path)
+    _folder(tmp_path / "pkg" / "sub", **{"a.py": "1"})
+    before = cache.code_hash(["pkg"])
+    (tmp_path / "pkg" / "sub" / "a.py").write_text("2")
+    assert cache.code_hash(["pkg"]) != before
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_put_folder_replaces_the_whole_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(cache, "_exchange", lambda a, b: False)
+    place = tmp_path / "place"
+    cache.put_folder(_folder(tmp_path / "one", a="1", b="1"), place)
+    cache.put_folder(_folder(tmp_path / "two", a="2"), place)
+    assert {p.name: p.read_text() for p in place.iterdir()} == {"a": "2"}
+
+
+def test_staging_is_removed_and_sweep_takes_only_abandoned_ones(tmp_path: Path) -> None:
+    with cache.staging(tmp_path) as mine:
+        (mine / "f").write_text("x")
+        abandoned = _folder(tmp_path / ".staging" / "dead", f="x")
+        abandoned.with_suffix(".lock").touch()
+        cache.sweep(tmp_path)
+        assert mine.is_dir()
+        assert not abandoned.exists()
+    assert not (tmp_path / ".staging").exists()
+
+
+def test_write_atomic_keeps_the_old_file_when_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.json"
+    cache.write_atomic(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        cache.write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+_SWAP = """
+import shutil, sys, pathlib
+from build import cache
+root = pathlib.Path(sys.argv[1])
+for n in range(10**9):
+    with cache.lock(root, "x"), cache.staging(root) as new:
+        for name in ("a", "b", "c"):
+            (new / name).write_text(str(n))
+        cache.put_folder(new, root / "place")
+"""
+
+
+def test_a_killed_writer_leaves_the_old_folder_or_the_new_one(tmp_path: Path) -> None:
+    for round_ in range(8):
+        process = subprocess.Popen([sys.executable, "-c", _SWAP, str(tmp_path)], cwd=ROOT, env=environment())
+        place = tmp_path / "place"
+        deadline = time.monotonic() + 60
+        while not place.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.02 * round_)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert sorted(p.name for p in place.iterdir()) == ["a", "b", "c"]
+        assert len({p.read_text() for p in place.iterdir()}) == 1
+    cache.sweep(tmp_path)
+    assert not (tmp_path / ".staging").exists()
+
+
+_HOLD = """
+import sys, pathlib, time
+from build import cache
+with cache.lock(pathlib.Path(sys.argv[1]), "x"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    holder.kill()
+    holder.wait()
+    with cache.lock(tmp_path, "x"):
+        pass

@@ -1,0 +1,79 @@
+"""The arithmetic of verification."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from build.verify.compare import Tolerance, changed_decisions, difference
+
+EXACT = Tolerance(atol=0, rtol=0)
+LOOSE = Tolerance(atol=1e-3, rtol=1e-3)
+
+
+def test_equal_arrays_have_no_difference() -> None:
+    x = np.array([1.0, np.nan, np.inf, -np.inf], np.float32)
+    found = difference("y", x, x.copy(), EXACT)
+    assert found.ok
+    assert found.max_abs == 0
+    assert found.snr_db == math.inf
+
+
+@pytest.mark.parametrize(
+    ("got", "want"),
+    [
+        ([0.0, 1.0], [math.nan, 1.0]),
+        ([math.nan, 1.0], [0.0, 1.0]),
+        ([math.inf, 1.0], [-math.inf, 1.0]),
+        ([3.4e38, 1.0], [math.inf, 1.0]),
+    ],
+)
+def test_nan_and_infinity_count_as_values(got: list[float], want: list[float]) -> None:
+    found = difference("y", np.array(got, np.float32), np.array(want, np.float32), LOOSE)
+    assert found.nonfinite == 1
+    assert not found.ok
+
+
+def test_shape_and_dtype_are_part_of_the_answer() -> None:
+    x = np.zeros((2, 3), np.float32)
+    assert "shape" in difference("y", x[:, :2], x, LOOSE).problem
+    assert "dtype" in difference("y", x.astype(np.float64), x, LOOSE).problem
+
+
+def test_one_wrong_integer_fails_whatever_the_tolerance() -> None:
+    want = np.arange(1000, dtype=np.int64)
+    got = want.copy()
+    got[17] += 1
+    found = difference("y", got, want, Tolerance(atol=10, rtol=10))
+    assert found.beyond == 1
+    assert not found.ok
+
+
+def test_a_small_element_is_not_hidden_by_a_large_one() -> None:
+    want = np.array([1e6, 1.0], np.float32)
+    got = np.array([1e6, 1.5], np.float32)
+    assert difference("y", got, want, Tolerance(atol=1e-5, rtol=1e-4)).beyond == 1
+
+
+def test_snr_and_cosine_of_known_noise() -> None:
+    want = np.array([3.0, 4.0], np.float32)
+    found = difference("y", np.array([3.0, 4.5], np.float32), want, LOOSE)
+    assert found.snr_db == pytest.approx(20.0)  # 10 log10(25 / 0.25)
+    assert found.cosine == pytest.approx((9 + 18) / (5 * math.hypot(3, 4.5)))
+    assert found.max_abs == pytest.approx(0.5)
+    assert found.max_rel == pytest.approx(0.125)
+
+
+def test_empty_output_is_equal_when_its_shape_is() -> None:
+    assert difference("y", np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), EXACT).ok
+
+
+def test_changed_decisions_tell_ties_apart() -> None:
+    want = np.array([[1.0, 0.999, 0.0], [5.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    got = np.array([[0.998, 1.0, 0.0], [1.0, 5.0, 0.0], [0.0, 1.0, 2.0]])
+    near, far = changed_decisions("c", got, want, slack=0.002)
+    assert (near.row, near.before, near.after, near.tie) == (0, 0, 1, True)
+    assert (far.row, far.before, far.after, far.tie) == (1, 0, 1, False)
+    assert far.margin == pytest.approx(4.0)
