@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, InputError, UntrustedInputError
+from build.calls import check_value
+from build.program import signature_of, torch_dtype_name
 from build.untrusted.container import DEFAULT_LIMITS, Container, Limits
 from build.untrusted.layout import MODEL, SAMPLES, check_layout, walk
 
@@ -74,6 +76,7 @@ def load_program(path: Path, *, trust: bool = False, limits: Limits = DEFAULT_LI
         stream.seek(0)
         with _LOCK, _quiet(), _no_code(trust=trust):
             program = _load(stream, path)
+    _check_whole(program, path)
     _drop_derived_ranges(program)
     return program
 
@@ -127,6 +130,40 @@ def _load(stream: IO[bytes], path: Path) -> ExportedProgram:
     if "model" not in programs:
         raise InputError(f"{path.name} holds no program named 'model'", remedy=RE_EXPORT)
     return programs["model"]
+
+
+def _check_whole(program: ExportedProgram, path: Path) -> None:
+    """Whatever reads the program later relies on its structure: the graph's inputs and outputs are those it declares."""
+    from torch.utils._pytree import tree_leaves
+
+    from build.untrusted.metadata import check_metadata
+
+    try:
+        spec = program.call_spec
+        kinds = [s.kind.name for s in program.graph_signature.input_specs]
+        placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+        taken = kinds.count("USER_INPUT")
+        expected = spec.in_spec.num_leaves if spec.in_spec is not None else taken
+        given = len(tree_leaves(program.example_inputs)) if program.example_inputs is not None else expected
+        fits = len(placeholders) == len(kinds) and taken == expected == given
+        signature = signature_of(program)
+    except EdgeportError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path.name} is not a whole program: {_reason(error)}", remedy=RE_EXPORT) from error
+    if not fits:
+        raise InputError(
+            f"{path.name}: the graph takes {taken} inputs of the user, its structure has {expected}, "
+            f"its example has {given}",
+            remedy=RE_EXPORT,
+        )
+    roots: dict[str, tuple[int, str]] = {}
+    examples = [t for t in tree_leaves(program.example_inputs) if hasattr(t, "dtype")]
+    for expected_input, value in zip(signature.inputs, examples, strict=False):
+        where = f"{path.name}: example of input '{expected_input.name}'"
+        check_value(where, torch_dtype_name(value.dtype), tuple(value.shape), expected_input, roots)
+    if examples or not signature.inputs:
+        check_metadata(program, {symbol: size for symbol, (size, _) in roots.items()}, path.name)
 
 
 def _reason(error: BaseException) -> str:

@@ -136,7 +136,7 @@ def _check_call(path: Path, call_id: str, found: dict[str, TensorEntry], signatu
         entry = found.get(spec.name)
         if entry is None:
             raise InputError(f"{where} has no value for input '{spec.name}'", remedy=f"Add '{call_id}/{spec.name}'.")
-        _check_tensor(f"{where}, input '{spec.name}'", entry, spec, roots)
+        check_value(f"{where}, input '{spec.name}'", entry.dtype, entry.shape, spec, roots)
     label = found.get(LABEL)
     if label is None or any(spec.name == LABEL for spec in signature.inputs):
         return
@@ -147,22 +147,34 @@ def _check_call(path: Path, call_id: str, found: dict[str, TensorEntry], signatu
         )
 
 
-def _check_tensor(where: str, entry: TensorEntry, spec: TensorSpec, roots: dict[str, tuple[int, str]]) -> None:
-    if entry.dtype != spec.dtype:
-        raise InputError(
-            f"{where}: dtype is {entry.dtype}; expected {spec.dtype}", remedy=f"Convert it to {spec.dtype}."
-        )
+def check_value(
+    where: str, dtype: str, shape: tuple[int, ...], spec: TensorSpec, roots: dict[str, tuple[int, str]]
+) -> None:
+    """One tensor against the input it is meant for.
+
+    Args:
+        where: how the message names it.
+        dtype: torch's name.
+        shape: its sizes.
+        spec: the input.
+        roots: symbol -> (size, where it was met first); grows with every input of one call.
+
+    Raises:
+        InputError: dtype, rank, a size, or the equality of two sizes is wrong.
+    """
+    if dtype != spec.dtype:
+        raise InputError(f"{where}: dtype is {dtype}; expected {spec.dtype}", remedy=f"Convert it to {spec.dtype}.")
     expected = [_describe(d) for d in spec.shape]
-    if len(entry.shape) != len(spec.shape):
+    if len(shape) != len(spec.shape):
         raise InputError(
-            f"{where}: shape {list(entry.shape)} has {len(entry.shape)} dimensions; expected [{', '.join(expected)}]",
+            f"{where}: shape {list(shape)} has {len(shape)} dimensions; expected [{', '.join(expected)}]",
             remedy="Reshape it (a single example needs its batch dimension too).",
         )
-    for axis, (size, dim) in enumerate(zip(entry.shape, spec.shape, strict=True)):
+    for axis, (size, dim) in enumerate(zip(shape, spec.shape, strict=True)):
         problem = _size_problem(size, dim)
         if problem is not None:
             raise InputError(
-                f"{where}: dimension {axis} of shape {list(entry.shape)} is {size}; expected {problem}",
+                f"{where}: dimension {axis} of shape {list(shape)} is {size}; expected {problem}",
                 remedy="Resize the data, or export the program with a range that holds this size.",
             )
         if isinstance(dim, DynamicDim):

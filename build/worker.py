@@ -13,10 +13,10 @@ from typing import Any
 
 from build import manifest
 from build.archive import load_program
-from build.errors import EdgeportError, GateError, UnsupportedError, VerificationError
+from build.errors import EdgeportError, GateError, UnsupportedError
 from build.protocol import Emit, error_to_json, serve
 from build.record import PROGRAM, ProgramRecord, read_record
-from build.verify.check import raise_problems, tolerance_for, verify
+from build.verify.check import Report, raise_problems, tolerance_for, verify
 from targets import registry
 from targets.checks import signature_to_json
 from targets.contract import Coverage, Lowered, LowerRequest, Target
@@ -63,7 +63,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
             ),
         )
         value |= _describe(lowered)
-        value["warnings"] += list(lowered.warnings)
+        value["warnings"] += [*lowered.warnings, *(f"narrower range than the program's: {n}" for n in lowered.narrowed)]
         enter("load")
         runner = target.load(directory, lowered.files, record.signature)
         enter("verify")
@@ -71,7 +71,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         value["verification"] = report.to_json()
         value["warnings"] += list(report.warnings)
         raise_problems(report)
-        _gates(job, lowered, value["warnings"])
+        _gates(job, lowered, report)
         value["status"] = "ok" if lowered.coverage.delegated or not lowered.coverage.fallback else "ok-undelegated"
         value["error"] = None
     except Exception as error:
@@ -129,13 +129,11 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def _gates(job: Mapping[str, Any], lowered: Lowered, warnings: list[str]) -> None:
-    if lowered.narrowed and job["strict"]:
+def _gates(job: Mapping[str, Any], lowered: Lowered, report: Report) -> None:
+    if job["strict"] and lowered.narrowed:
         raise GateError(f"--strict: the range is narrower than the program's: {'; '.join(lowered.narrowed)}")
-    if lowered.narrowed and not any("narrow" in w for w in warnings):
-        raise VerificationError(f"the range shrank without a warning: {'; '.join(lowered.narrowed)}")
-    if warnings and job["strict"]:
-        raise GateError(f"--strict: {warnings[0]}")
+    if job["strict"] and report.warnings:
+        raise GateError(f"--strict: {report.warnings[0]}")
     minimum = job["min_delegated"]
     if minimum is not None and lowered.coverage.delegated_share * 100 < minimum:
         worst = ", ".join(f"{op} ({n})" for op, n in sorted(lowered.coverage.fallback.items(), key=lambda x: -x[1])[:5])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import logging
 import warnings as python_warnings
@@ -15,7 +17,7 @@ from build.program import op_name, source_of, user_inputs
 from targets.checks import range_text, signature_to_json
 from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import Refusal, dtype_findings, first_reason, op_findings
-from targets.mlpackage import converters, features, keywords, package, state, values
+from targets.mlpackage import converters, features, keywords, package, small_integers, state, values
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
 
 if TYPE_CHECKING:
@@ -150,6 +152,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     values.refuse_wide_integers(legal)
     if request.precision == "fp16":
         values.refuse_fp16_overflow(legal)
+    small_integers.widen_inputs(legal)
     taken = {t.name for t in (*request.signature.inputs, *request.signature.outputs)}
     order = state.output_order(legal)
     states = state.expose(legal, taken)
@@ -229,7 +232,11 @@ def _convert(
     program: ExportedProgram, interface: features.Interface, request: LowerRequest
 ) -> tuple[Any, str, list[str]]:
     """The converted model, the name of its deployment target, and the operations kept in fp32."""
-    import coremltools as ct
+    logger = logging.getLogger("coremltools")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    with contextlib.redirect_stderr(io.StringIO()):  # import messages and progress bars
+        import coremltools as ct
 
     current: list[str] = []
     kept: set[str] = set()
@@ -242,11 +249,12 @@ def _convert(
 
     half = request.precision == "fp16"
     target = ct.target.iOS17
-    logger = logging.getLogger("coremltools")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
     try:
-        with python_warnings.catch_warnings(), converters.installed(current.append):
+        with (
+            python_warnings.catch_warnings(),
+            contextlib.redirect_stderr(io.StringIO()),
+            converters.installed(current.append),
+        ):
             python_warnings.simplefilter("ignore")
             model = ct.convert(
                 program,

@@ -189,13 +189,19 @@ def _named_node(program: ExportedProgram, words: str) -> Any:
         for match in re.finditer(pattern, words):
             wanted = ".".join(g for g in match.groups() if g)
             wanted = wanted if wanted.startswith("aten.") else f"aten.{wanted}"
-            for node in nodes:
-                if op_name(node) == wanted or packet(op_name(node)) == wanted:
-                    return node
+            found = next((n for n in nodes if wanted in (op_name(n), packet(op_name(n)))), None)
+            if found is not None:
+                return found
     for match in re.finditer(r"%(\w+) : ", words):
-        for node in nodes:
-            if node.name == match.group(1):
-                return node
+        found = next((n for n in nodes if n.name == match.group(1)), None)
+        if found is not None:
+            return found
+    # The converter decomposes further: prims.prod stands for aten.cumprod, aten.bitwise_xor for aten.__xor__.
+    for match in re.finditer(r"\b(?:aten|prims)(?:::|\.)(\w+)", words):
+        part = match.group(1).removeprefix("bitwise_")
+        found = next((n for n in nodes if part in packet(op_name(n))), None)
+        if found is not None:
+            return found
     return None
 
 
@@ -209,3 +215,19 @@ def first_reason(words: str) -> str:
     useful = [line for line in lines if line and not noise.match(line)]
     best = next((line for line in useful if strong.search(line)), useful[0] if useful else "no reason was given")
     return best[:240]
+
+
+def nan_unsafe(program: ExportedProgram, packets: frozenset[str]) -> tuple[str, ...]:
+    """``aten.relu.default at file.py:12 …`` for each op of ``packets`` that the program holds on float tensors."""
+    found: dict[str, None] = {}
+    for node in op_nodes(program):
+        name = op_name(node)
+        if packet(name) in packets and _reads_floats(node):
+            source = source_of(node)
+            found[f"{name} at {source}" if source else name] = None
+    return tuple(found)
+
+
+def _reads_floats(node: Node) -> bool:
+    values = [n.meta.get("val") for n in node.all_input_nodes]
+    return any(getattr(getattr(v, "dtype", None), "is_floating_point", False) for v in values)

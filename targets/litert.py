@@ -1,7 +1,7 @@
 """The LiteRT target: ``.tflite`` files for the LiteRT interpreter with XNNPACK.
 
 litert-torch converts programs whose sizes are fixed well; its own dynamic dimensions break what reshapes or broadcasts.
-So the program is converted at several sizes, and the differences between the flatbuffers are generalised.
+So the program is converted at several sizes, and the differences between the flatbuffers are computed at run time.
 """
 
 from __future__ import annotations
@@ -10,33 +10,81 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from build.errors import LoweringError, MissingToolError
-from targets.contract import EntryPoint, Finding, Lowered, LowerRequest, Runner, Signature
-from targets.tflite import flatbuffer
+from build.errors import MissingToolError, UnsupportedError
+from targets.contract import Finding, Lowered, LowerRequest, Runner, Signature
 from targets.tflite.lowering import make
+from targets.tflite.preflight import inspect
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-REWRITES: Sequence[str] = ()
+REWRITES: Sequence[str] = (
+    "add_alpha",
+    "sub_alpha",
+    "rsub_alpha",
+    "addmm_scaled",
+    "baddbmm_scaled",
+    "clamp_tensor_bounds",
+    "round_decimals",
+    "frac_by_floor",
+    "float_floor_division",
+    "float_trunc_division",
+    "fmod_by_remainder",
+    "masked_attention_by_matmul",
+    "rms_norm_written_out",
+    "group_norm_two_pass",
+    "instance_norm_two_pass",
+    "bucketize_by_compare",
+    "col2im_by_transposed_convolution",
+    "index_add_written_out",
+    "median_by_sort",
+    "sort_by_topk",
+    "stable_sort_by_topk",
+    "argsort_by_topk",
+    "stable_argsort_by_topk",
+    "topk_last_largest",
+    "scatter_add_by_compare",
+    "index_put_accumulate_by_compare",
+    "max_pool2d_indices_by_windows",
+    "avg_pool2d_exact",
+    "avg_pool1d_exact",
+    "adaptive_max_pool2d_by_windows",
+    "bilinear_by_index",
+    "nearest_by_index",
+    "nearest1d_by_index",
+    "linear1d_by_index",
+    "antialiased_bilinear_by_matmul",
+    "upsample_bicubic2d_written_out",
+    "upsample_nearest_exact1d_written_out",
+    "upsample_nearest_exact2d_written_out",
+    "grid_sample_by_index",
+)
 
 
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """See :class:`targets.contract.Target`."""
-    return []
+    return inspect(program, signature, REWRITES)
 
 
 def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     """See :class:`targets.contract.Target`."""
+    for finding in preflight(program, request.signature):
+        if finding.verdict == "refused":
+            raise UnsupportedError(
+                f"LiteRT cannot take {finding.subject}: {finding.why}",
+                op=finding.subject,
+                source=finding.source,
+                remedy=finding.remedy,
+            )
     return make(program, request, REWRITES)
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:
     """See :class:`targets.contract.Target`."""
-    try:
-        from targets.tflite.runner import LiteRtRunner
+    from targets.tflite.runner import LiteRtRunner
 
-        return LiteRtRunner(Path(directory) / lowered_files[0], signature)
+    try:
+        return LiteRtRunner((Path(directory) / lowered_files[0]).read_bytes(), signature)
     except ImportError as error:
         raise MissingToolError(
             f"LiteRT does not run on this host: {error}", remedy="Install ai-edge-litert."

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, LoweringError, MissingToolError, VerificationError
+from build.errors import EdgeportError, InputError, LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
+from build.program import op_name, op_nodes, source_of
 from targets.checks import check_inputs, check_outputs, range_text, signature_from_json, signature_to_json
 from targets.contract import Coverage, Dim, DynamicDim, Finding, Lowered, LowerRequest, Signature, TensorSpec
-from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, op_findings
+from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, nan_unsafe, op_findings, packet
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -26,6 +26,20 @@ REWRITES: tuple[str, ...] = (
     "float_floor_division",
     "int_floor_division_by_trunc",
     "int_remainder_by_trunc",
+    "bitwise_and_tensors",
+    "bitwise_or_tensors",
+    "bitwise_xor_tensors",
+    "left_shift_by_product",
+    "right_shift_by_division",
+    "cumprod_by_doubling",
+    "scatter_as_reduce",
+    "scatter_value_as_reduce",
+    "var_any_correction",
+    "std_any_correction",
+    "lstm_cell_written_out",
+    "gru_cell_written_out",
+    "rnn_tanh_cell_written_out",
+    "rnn_relu_cell_written_out",
     "trunc_by_floor",
     "frac_by_floor",
     "round_decimals",
@@ -66,6 +80,29 @@ _ELEMENT_TYPES = {
 
 _REFUSED: dict[str, Refusal] = {}
 
+#: ops through which the CPU plugin loses NaN, each tried with NaN on OpenVINO 2026.4.1: JIT max, min and exp return the
+#: other operand or infinity, sorts and searches order NaN differently.
+_NAN_UNSAFE = frozenset(
+    f"aten.{op}"
+    for op in (
+        "relu relu_ relu6 hardtanh hardtanh_ hardsigmoid hardswish celu clamp clamp_min clamp_max maximum minimum max min"
+        " amax amin aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices"
+        " adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d exp exp2 expm1 softmax _softmax log_softmax"
+        " _log_softmax logsumexp scaled_dot_product_attention sign sgn argmax argmin sort argsort topk median any all"
+        " fmax fmin"
+    ).split()
+)
+
+#: integer ops whose result can leave 32 bits although their operands fit.
+_GROWING = frozenset(
+    f"aten.{op}"
+    for op in (
+        "mul pow cumsum cumprod prod sum matmul mm bmm mv dot addmm baddbmm __lshift__ bitwise_left_shift square"
+    ).split()
+)
+
+_INT32 = range(-(2**31), 2**31)
+
 _COMPLEX = "OpenVINO has no complex numbers"
 
 
@@ -73,9 +110,56 @@ def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """What OpenVINO's PyTorch frontend and CPU plugin cannot take. Needs torch only."""
     return [
         *mutation_findings(program, "OpenVINO IR"),
+        *_wide_integers(program),
         *dtype_findings(program, signature, {"complex64": _COMPLEX, "complex128": _COMPLEX}),
         *op_findings(program, REWRITES, _REFUSED),
     ]
+
+
+def _wide_integers(program: ExportedProgram) -> list[Finding]:
+    """Integer constants beyond 32 bits: the CPU plugin computes all integers in 32 bits, and clamps them quietly."""
+    import torch
+
+    def finding(subject: str, source: str | None) -> Finding:
+        return Finding(
+            subject=subject,
+            kind="op",
+            verdict="refused",
+            why="holds an integer beyond 32 bits, and OpenVINO's CPU plugin computes 64-bit integers in 32",
+            source=source,
+            remedy="Keep integers within 32 bits, or compute that part outside the model.",
+        )
+
+    found = []
+    for node in op_nodes(program):
+        value = node.meta.get("val")
+        if getattr(value, "dtype", None) not in (torch.int64, torch.uint32, torch.uint64):
+            continue
+        # a slice's end is 2**63 - 1 where the program wrote none
+        if packet(op_name(node)) in ("aten.slice", "aten.narrow", "aten.select", "aten.slice_scatter"):
+            continue
+        if any(type(a) is int and a not in _INT32 for a in (*node.args, *node.kwargs.values())):
+            found.append(finding(op_name(node), source_of(node)))
+    for name, tensor in {**program.state_dict, **program.constants}.items():
+        wide = isinstance(tensor, torch.Tensor) and tensor.dtype in (torch.int64, torch.uint32, torch.uint64)
+        if wide and tensor.numel() and not (int(tensor.min()) in _INT32 and int(tensor.max()) in _INT32):
+            found.append(finding(f"the tensor '{name}'", None))
+    return found
+
+
+def _width_warnings(program: ExportedProgram) -> tuple[str, ...]:
+    """Where the CPU plugin's 32-bit integers and floats can differ from the program's 64-bit ones."""
+    import torch
+
+    found: dict[str, None] = {}
+    for node in op_nodes(program):
+        dtype = getattr(node.meta.get("val"), "dtype", None)
+        where = f"{op_name(node)} at {source_of(node) or node.name}"
+        if dtype is torch.int64 and packet(op_name(node)) in _GROWING:
+            found[f"{where}: computed in 32-bit integers, wrong beyond 2**31"] = None
+        elif dtype is torch.float64:
+            found[f"{where}: computed in float32, not float64"] = None
+    return tuple(found)
 
 
 def _partial_shape(spec: TensorSpec) -> Any:
@@ -89,8 +173,20 @@ def _partial_shape(spec: TensorSpec) -> Any:
     return ov.PartialShape([dimension(s) for s in spec.shape])
 
 
+def _decompose(program: ExportedProgram) -> ExportedProgram:
+    """Down to the ops that OpenVINO's frontend knows: PyTorch's default decompositions but for those that it keeps."""
+    from openvino.frontend.pytorch.torchdynamo.export_decompositions import ops_to_not_decompose
+    from torch.export.decomp_utils import CustomDecompTable
+
+    table = CustomDecompTable()
+    kept = set(ops_to_not_decompose())
+    for op in [op for op in table.keys() if op in kept]:
+        table.pop(op)
+    return program.run_decompositions(table)
+
+
 def _convert(program: ExportedProgram) -> Any:
-    """The program as an ``ov.Model``: what ``ov.convert_model`` does, without its telemetry and with known sizes kept.
+    """A decomposed program as an ``ov.Model``: what ``ov.convert_model`` does, without its telemetry and with known sizes kept.
 
     ``convert_model`` sends a usage report over the network on each call, and makes every dimension dynamic.
     """
@@ -99,14 +195,9 @@ def _convert(program: ExportedProgram) -> Any:
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
 
     frontend = FrontEndManager().load_by_framework("pytorch")
-    threshold = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # its decoder warns, with tracebacks, about ops that this torch no longer has
-    try:
-        # the decoder must outlive the conversion: the frontend keeps no reference of its own
-        decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)
-        model = frontend.convert(frontend.load(decoder))
-    finally:
-        logging.disable(threshold)
+    # the decoder must outlive the conversion: the frontend keeps no reference of its own
+    decoder = TorchFXPythonDecoder(program.module(), dynamic_shapes=False)
+    model = frontend.convert(frontend.load(decoder))
     apply_moc_transformations(model, cf=False, smart_reshape=True)
     compress_quantize_weights_transformation(model)
     return model
@@ -166,12 +257,15 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     """
     import openvino as ov
 
+    fragile = nan_unsafe(program, _NAN_UNSAFE)
+    warnings = _width_warnings(program)
     if request.precision not in ("fp32", "fp16"):
         raise LoweringError(
             f"OpenVINO has no recipe for precision '{request.precision}'", op="the program", remedy="Use fp32 or fp16."
         )
     legal = legalize(program, REWRITES)
     try:
+        legal = _decompose(legal)
         model = _convert(legal)
         _set_interface(model, request.signature)
         _stable_names(model, request.signature)
@@ -187,7 +281,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         compiled = _compile(ov.Core(), ov.Core().read_model(xml))
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="OpenVINO's CPU plugin") from error
-    return Lowered(files=FILES, coverage=_coverage(compiled))
+    return Lowered(files=FILES, coverage=_coverage(compiled), warnings=warnings, nan_unsafe=fragile)
 
 
 def _compile(core: Any, model: Any) -> Any:
@@ -240,6 +334,21 @@ def _declared(model: Any) -> Signature:
     return kept
 
 
+def _check_width(inputs: Mapping[str, Array]) -> None:
+    """Refuse integers that the CPU plugin would clamp to 32 bits.
+
+    Raises:
+        InputError: a value beyond 32 bits.
+    """
+    for name, array in inputs.items():
+        if str(array.dtype) in ("int64", "uint64", "uint32") and array.size:
+            lowest, highest = int(array.min()), int(array.max())
+            if lowest not in _INT32 or highest not in _INT32:
+                raise InputError(
+                    f"input '{name}' holds values in {lowest}..{highest}; OpenVINO's CPU plugin computes integers in 32 bits"
+                )
+
+
 class OpenVinoRunner:
     """An IR on OpenVINO's CPU plugin, one thread, float32 arithmetic."""
 
@@ -258,6 +367,7 @@ class OpenVinoRunner:
         import openvino as ov
 
         sizes = check_inputs(self._signature, inputs)
+        _check_width(inputs)
         request = self._compiled.create_infer_request()
         for i, spec in enumerate(self._signature.inputs):
             request.set_input_tensor(i, ov.Tensor(np.ascontiguousarray(inputs[spec.name]).reshape(inputs[spec.name].shape)))

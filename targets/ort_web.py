@@ -15,7 +15,7 @@ from build.errors import EdgeportError, LoweringError, MissingToolError, Verific
 from build.legalize import legalize
 from targets.checks import check_inputs, check_outputs, dim_text, signature_from_json, signature_to_json
 from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature, TensorSpec
-from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, op_findings
+from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -26,14 +26,17 @@ REWRITES: tuple[str, ...] = (
     "flat_interface",
     "drop_derived_ranges",
     "float_floor_division",
-    "int_floor_division_by_trunc",
-    "int_remainder_by_trunc",
+    "int_division_by_floor",
     "float_remainder_by_fmod",
     "softmax_dtype",
     "mean_dtype",
     "mean_dim_dtype",
     "median_by_sort",
     "cdist_by_difference",
+    "cumprod_by_doubling",
+    "scatter_as_reduce",
+    "scatter_value_as_reduce",
+    "unroll_projected_lstm",
     "gather_cropped",
     "avg_pool2d_exact",
     "avg_pool1d_exact",
@@ -57,6 +60,16 @@ METADATA_KEY = "edgeport.signature"
 HALF_MIN_ELEMENTS = 64
 
 _REFUSED: dict[str, Refusal] = {}
+
+#: ops through which the CPU provider loses NaN, each tried with NaN on ONNX Runtime 1.32: its reductions and pools
+#: compare in vectors, its searches order NaN differently.
+_NAN_UNSAFE = frozenset(
+    f"aten.{op}"
+    for op in (
+        "max min amax amin aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices"
+        " adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d sign sgn argmax argmin sort argsort topk median"
+    ).split()
+)
 
 
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
@@ -106,6 +119,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         raise LoweringError(
             f"ONNX has no recipe for precision '{request.precision}'", op="the program", remedy="Use fp32 or fp16."
         )
+    fragile = nan_unsafe(program, _NAN_UNSAFE)
     legal = legalize(program, REWRITES)
     try:
         model = _export(legal, OPSET)
@@ -120,7 +134,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="ONNX Runtime") from error
     del session
-    return Lowered(files=files, coverage=_coverage(model), warnings=notes, contract={"opset": OPSET})
+    return Lowered(files=files, coverage=_coverage(model), warnings=notes, nan_unsafe=fragile, contract={"opset": OPSET})
 
 
 def _set_interface(model: Any, signature: Signature) -> None:

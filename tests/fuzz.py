@@ -35,14 +35,14 @@ _CODE = f"open('{CANARY}','w').close()"
 HOSTILE_TEXTS = (
     f"__import__('os').system('touch {CANARY}')",
     f"{_CODE}",
-    f"exec(\"{_CODE}\")",
+    f'exec("{_CODE}")',
     f"s0 if {_CODE} else s0",
     f"(lambda: {_CODE})()",
     f"[x for x in ().__class__.__base__.__subclasses__() if {_CODE}]",
     f"x\n{_CODE}\n#",
     f"x; {_CODE}",
     f"L['x'].size()[0] >= 2, '') or {_CODE} or ('",
-    f"\" + {_CODE} + \"",
+    f'" + {_CODE} + "',
     f"'); {_CODE}; ('",
     "torch.os.system",
     "torch.hub.load",
@@ -171,7 +171,16 @@ def unsafe_name(data: bytes, rng: random.Random) -> bytes:
     entries = read_zip(data)
     top = _prefix(entries)
     name = rng.choice(
-        ("../escape", f"{top}/../../escape", "/tmp/escape", f"{top}/a/../b", f"{top}\\a", "C:/escape", "stray", f"{top}//x")
+        (
+            "../escape",
+            f"{top}/../../escape",
+            "/tmp/escape",
+            f"{top}/a/../b",
+            f"{top}\\a",
+            "C:/escape",
+            "stray",
+            f"{top}//x",
+        )
     )
     entries[name] = b"x"
     return write_zip(entries)
@@ -505,7 +514,15 @@ def header_length(data: bytes, rng: random.Random) -> bytes:
 
 
 #: those that get past checksums and schema, for long runs.
-DEEP_MUTATORS: tuple[Mutator, ...] = (bent_model, bent_weights, bent_pickle, plausible, plausible, hostile_text, lying_size)
+DEEP_MUTATORS: tuple[Mutator, ...] = (
+    bent_model,
+    bent_weights,
+    bent_pickle,
+    plausible,
+    plausible,
+    hostile_text,
+    lying_size,
+)
 
 
 CALL_MUTATORS: tuple[Mutator, ...] = (*BYTE_MUTATORS, bent_header, bent_header, header_length)
@@ -599,6 +616,16 @@ def _reader(suffix: str, folder: Path) -> Callable[[Path, set[str]], tuple[str, 
     from build.archive import load_program
     from build.program import call, content_hash, signature_of
 
+    if suffix == ".selftest":
+
+        def read_unchecked(path: Path, known: set[str]) -> tuple[str, str]:
+            if path.read_bytes() == b"dies":
+                os.abort()
+            exec(_CODE)
+            return "same", ""
+
+        return read_unchecked
+
     if suffix == ".pt2":
 
         def read_program(path: Path, known: set[str]) -> tuple[str, str]:
@@ -606,6 +633,7 @@ def _reader(suffix: str, folder: Path) -> Callable[[Path, set[str]], tuple[str, 
             from torch.utils._pytree import tree_leaves
 
             program = load_program(path)
+            signature_of(program)
             if content_hash(program) in known:
                 return "same", ""
             # A program that differs may fail when it runs, but running it must not do anything else.

@@ -92,7 +92,7 @@ def check(name: str, case: Case) -> None:
     program = export(case)
     rewrite = REGISTRY[name]
     targets = {op for op in map(resolve_op, rewrite.ops) if op is not None}
-    assert not targets or any(n.target in targets for n in program.graph.nodes), f"the case of {name} has no {rewrite.ops}"
+    assert not targets or any(n.target in targets for n in program.graph.nodes), f"{name}: no {rewrite.ops} in the case"
     before = _calls(program)
     eager = program.module()
     want = [tensors(eager(*args)) for args in case.inputs]

@@ -30,7 +30,7 @@ def save_package(
     ``inputs`` gives names, shapes and dtypes; ``types`` are ``ct.TensorType`` where shapes are flexible.
     """
     import coremltools as ct
-    from coremltools.converters.mil import Builder as mb  # noqa: N813
+    from coremltools.converters.mil import Builder as mb
     from coremltools.converters.mil import mil as pymil
     from coremltools.converters.mil.mil import get_new_symbol
     from coremltools.converters.mil.mil import types as mil_types

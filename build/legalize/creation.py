@@ -83,7 +83,10 @@ def new_full_dtype(x: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, 
 
 
 @decomposition(
-    "aten.arange.default", "aten.arange.start", "aten.arange.start_step", fault="coremltools never reads arange's dtype="
+    "aten.arange.default",
+    "aten.arange.start",
+    "aten.arange.start_step",
+    fault="coremltools never reads arange's dtype=",
 )
 def arange_dtype(*bounds: Any, dtype: Any = None, **_: Any) -> Any:
     """Whole bounds give an integer range; it is cast afterwards."""

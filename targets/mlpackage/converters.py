@@ -40,7 +40,7 @@ def _floor_divide(context: Any, node: Any) -> None:
 
 
 def _recurrent(kind: str, base: Converter, outputs: int) -> Converter:
-    """``torch.export`` returns one tuple from a recurrent op where TorchScript, which coremltools reads, has several."""
+    """A recurrent op of ``torch.export`` gives one tuple; coremltools reads TorchScript's several results."""
 
     def convert(context: Any, node: Any) -> None:
         from coremltools.converters.mil.frontend.torch.internal_graph import InternalTorchIRNode

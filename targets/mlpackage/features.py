@@ -111,6 +111,9 @@ def interface(signature: Signature, examples: Sequence[Sequence[int]]) -> Interf
                     f"{size.scale}, not the steps: the app must pass multiples"
                 )
         inputs.append(ct.TensorType(name=spec.name, shape=shape, dtype=dtype))
+    doubles = [t.name for t in (*signature.inputs, *signature.outputs) if t.dtype == "float64"]
+    if doubles:
+        warnings.append(f"float64 is computed as float32, about 7 digits: {', '.join(doubles)}")
     outputs = [ct.TensorType(name=t.name, dtype=np.dtype(CARRIER[t.dtype]).type) for t in signature.outputs]
     carried = {
         t.name: f"{t.dtype} as {CARRIER[t.dtype]}"

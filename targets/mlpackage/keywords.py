@@ -40,7 +40,10 @@ READ: dict[str, frozenset[str]] = {
 
 #: keywords that say nothing about the values of the result.
 _MEANINGLESS = frozenset(
-    "layout device pin_memory memory_format non_blocking sparse_grad output_size path implicit".split()
+    (
+        *("layout", "device", "pin_memory", "memory_format", "non_blocking"),
+        *("sparse_grad", "output_size", "path", "implicit"),
+    )
 )
 
 #: what a creation op that never reads dtype= makes.
@@ -89,7 +92,7 @@ def refuse_unread(program: ExportedProgram) -> None:
     for node in op_nodes(program):
         for keyword in unread(node):
             raise LoweringError(
-                f"coremltools never reads {keyword}={node.kwargs[keyword]!r} of {op_name(node)}, and would go on without it",
+                f"coremltools never reads {keyword}={node.kwargs[keyword]!r} of {op_name(node)} and goes on without it",
                 op=op_name(node),
                 source=source_of(node),
                 remedy=f"Write the model without {keyword}=, for example with a cast or a product of its own.",

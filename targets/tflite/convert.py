@@ -71,9 +71,7 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
 
     # The converter names tensors after the module's class.
     Flat.__module__, Flat.__qualname__ = "edgeport", "Program"
-    args = tuple(
-        torch.zeros(shape_at(s.shape, sizes), dtype=getattr(torch, s.dtype)) for s in signature.inputs
-    )
+    args = tuple(torch.zeros(shape_at(s.shape, sizes), dtype=getattr(torch, s.dtype)) for s in signature.inputs)
     try:
         with torch.no_grad():
             return torch.export.export(Flat(), args, strict=False)
@@ -160,7 +158,7 @@ def _source_in(message: str) -> str | None:
     class Traced:
         meta = {"stack_trace": message}
 
-    if "File \"" in message:
+    if 'File "' in message:
         found = source_of(Traced())  # type: ignore[arg-type]
         if found:
             return found

@@ -140,16 +140,15 @@ def declared_shape(tensor: Any) -> tuple[int, ...]:
     return shape_of(tensor) if signature is None or len(signature) == 0 else tuple(int(d) for d in signature)
 
 
-def name_signature(model: Any, names: Sequence[Sequence[str]], index: int = 0, key: str = "serving_default") -> None:
-    """Name the inputs and outputs of signature ``index``, in the program's order.
+def name_signature(model: Any, names: Sequence[Sequence[str]], *, key: str) -> None:
+    """Name the inputs and outputs of signature ``key``, in the program's order.
 
     The converter lists them in the order of the graph's arguments and results.
     """
     from ai_edge_litert import schema_py_generated as schema
 
-    definition = model.signatureDefs[index]
+    definition = next(d for d in model.signatureDefs if text(d.signatureKey) == key)
     graph = model.subgraphs[definition.subgraphIndex]
-    definition.signatureKey = key.encode()
     for field, tensors, wanted in (("inputs", graph.inputs, names[0]), ("outputs", graph.outputs, names[1])):
         maps = []
         for name, tensor in zip(wanted, tensors, strict=True):

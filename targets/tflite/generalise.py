@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 #: A constant with more elements than this is a table, never a list of sizes.
 _MAX_SIZE_LIST = 64
-_REMEDY = "Make that dimension static, declare a range of at most 16 sizes (each becomes a signature), or rewrite the op."
+_REMEDY = (
+    "Make that dimension static, declare a range of at most 16 sizes (each becomes a signature), or rewrite the op."
+)
 
 
 class CannotGeneralise(LoweringError):
@@ -141,14 +143,10 @@ class _Graph:
 
     def _views(self, index: int) -> _Views:
         tensors = [g.tensors[index] for g in self._graphs]
-        data = [
-            flatbuffer.buffer_bytes(m.buffers[t.buffer]) for m, t in zip(self._models, tensors, strict=True)
-        ]
+        data = [flatbuffer.buffer_bytes(m.buffers[t.buffer]) for m, t in zip(self._models, tensors, strict=True)]
         if len({bool(d) for d in data}) > 1:
             raise _cannot("a tensor is a constant at one size and computed at another")
-        return _Views(
-            shapes=[flatbuffer.shape_of(t) for t in tensors], data=data, tensor_type=int(tensors[0].type)
-        )
+        return _Views(shapes=[flatbuffer.shape_of(t) for t in tensors], data=data, tensor_type=int(tensors[0].type))
 
     def _sources(self) -> dict[str, tuple[int, int, int, int]]:
         """Where each symbol can be read off: an axis of an input that is a line in it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError, VerificationError
@@ -17,14 +16,21 @@ _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 class LiteRtRunner:
-    """A ``.tflite`` file loaded into the LiteRT interpreter, one thread."""
+    """A ``.tflite`` loaded into the LiteRT interpreter, one thread.
 
-    def __init__(self, path: Path, program_signature: Signature) -> None:
+    Args:
+        content: the file's bytes.
+        program_signature: what the program takes and gives.
+
+    Raises:
+        VerificationError: the interpreter refuses the file.
+    """
+
+    def __init__(self, content: bytes, program_signature: Signature) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
         self.runtime = f"ai-edge-litert {_version()}"
         self._wanted = program_signature
-        content = path.read_bytes()
         model = flatbuffer.read(content)
         self._declaration = flatbuffer.get_declaration(model)
         self._signature = _read_signature(model, self._declaration)
@@ -34,7 +40,7 @@ class LiteRtRunner:
             self._runners = {key: self._interpreter.get_signature_runner(key) for key in self._entries}
         except (ValueError, RuntimeError) as error:
             raise VerificationError(
-                f"LiteRT refuses {path.name}: {_one_line(error)}",
+                f"LiteRT refuses the file: {_one_line(error)}",
                 remedy="Rebuild it; if that repeats, choose another target for this model.",
             ) from error
 

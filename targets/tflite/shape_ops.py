@@ -186,9 +186,7 @@ class ShapeBuilder:
             parts.append(self.constant(pending))
         result = parts[0]
         if len(parts) > 1:
-            result = self.op(
-                "CONCATENATION", parts, self.tensor([len(exprs)], _INT32), "ConcatenationOptions", axis=0
-            )
+            result = self.op("CONCATENATION", parts, self.tensor([len(exprs)], _INT32), "ConcatenationOptions", axis=0)
         if tuple(shape) != (len(exprs),):
             result = self.op("RESHAPE", [result, self.constant(list(shape))], self.tensor(shape, _INT32))
         if tensor_type != _INT32:

@@ -81,9 +81,7 @@ def _first(value: Any, axes: Sequence[int]) -> Any:
     return value
 
 
-def _core(
-    builder: ShapeBuilder, arrays: Sequence[Any], exprs: Sequence[Any], top: Any, tensor_type: int
-) -> int | None:
+def _core(builder: ShapeBuilder, arrays: Sequence[Any], exprs: Sequence[Any], top: Any, tensor_type: int) -> int | None:
     import numpy as np
 
     if all(isinstance(e, int) for e in exprs):

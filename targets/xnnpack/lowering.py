@@ -25,6 +25,7 @@ FILE = "model.pte"
 
 REWRITES: Sequence[str] = (
     "drop_derived_ranges",
+    "functional_form",
     "flat_interface",
     "contiguous_tensors",
     "fold_batch_norm",
@@ -161,13 +162,30 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
+@contextlib.contextmanager
+def _no_resize_patterns() -> Iterator[None]:
+    """Skip XNNPACK's search for decomposed bilinear resizes.
+
+    The partitioner keeps a resize as one op, so there are none to find, and building the patterns (four exports by
+    tracing Python bytecode) takes longer than the rest of a small program's conversion.
+    """
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d
+
+    original = bilinear_2d.get_graphs_dict
+    bilinear_2d.get_graphs_dict = dict
+    try:
+        yield
+    finally:
+        bilinear_2d.get_graphs_dict = original
+
+
 def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     declared = ranges.declared_ranges(program)
     ranges.restore_ranges(program.graph_module, declared)
-    with ranges.no_cpu_backend_guards(), _quiet():
+    with ranges.no_cpu_backend_guards(), _no_resize_patterns(), _quiet():
         edge = to_edge_transform_and_lower(
             program,
             partitioner=[partition.partitioner()] if with_xnnpack else [],

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from build.capture.checks import refuse_training_mode
 from build.errors import EdgeportError, LoweringError
 from build.program import call, signature_of
 from build.verify.compare import Tolerance, difference
@@ -102,6 +103,7 @@ def run_case(name: str, target: str) -> Outcome:
         except Exception as error:  # torch's own refusal: nothing reached us
             return end("not-exportable", f"{type(error).__name__}: {str(error)[:200]}")
         try:
+            refuse_training_mode(program)
             module = importlib.import_module(f"targets.{target}")
             signature = signature_of(program)
             refused = [f for f in module.preflight(program, signature) if f.verdict == "refused"]
@@ -155,9 +157,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", required=True)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-bad", action="store_true", help="print only the cases that are not correct")
+    parser.add_argument("--exact", action="store_true", help="the names given are whole")
     parser.add_argument("cases", nargs="*", help="mobile:NAME, desktop:NAME, or a part of a name; default: all")
     options = parser.parse_args(argv)
     names = [n for n in case_names() if not options.cases or any(c in n for c in options.cases)]
+    if options.exact:
+        names = [n for n in options.cases if n in case_names()]
     outcomes: list[Outcome] = []
     for name in names:
         outcome = run_case(name, options.target)

@@ -1,0 +1,117 @@
+"""Does the file compute what the program computes? Run before anything is handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from build.errors import EdgeportError, LoweringError
+from build.program import call
+from targets.contract import Signature
+from targets.tflite.convert import shape_at
+from targets.tflite.runner import LiteRtRunner
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+#: Share of an output's largest magnitude within which two float results count as the same computation. Loose on
+#: purpose: this check tells a wrong graph from a right one; the verification that follows judges accuracy.
+_CLOSE = {False: 1e-3, True: 5e-2}
+_REMEDY = "Rewrite the part of the model that it names, or choose another target."
+
+
+def check(
+    content: bytes,
+    program: ExportedProgram,
+    signature: Signature,
+    points: Sequence[Mapping[str, int]],
+    *,
+    fp16: bool = False,
+) -> None:
+    """Run the file and the program at the given sizes, on the program's example values repeated to those sizes.
+
+    Raises:
+        LoweringError: LiteRT refuses the file or fails, or an output differs in shape, dtype or value.
+    """
+    try:
+        runner = LiteRtRunner(content, signature)
+    except EdgeportError as error:
+        raise _failed(error.message) from error
+    reference = call(program)
+    examples = _examples(program, signature)
+    for sizes in points:
+        tensors = [_resized(e, shape_at(s.shape, sizes)) for e, s in zip(examples, signature.inputs, strict=True)]
+        try:
+            wanted = [t.detach().numpy() for t in reference([t.clone() for t in tensors])]
+        except Exception as error:
+            first = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+            raise LoweringError(
+                f"the program itself fails at sizes {dict(sizes)}: {first}",
+                op="program",
+                remedy="Narrow its dynamic range to sizes at which it runs.",
+            ) from error
+        feed = {s.name: t.numpy() for s, t in zip(signature.inputs, tensors, strict=True)}
+        try:
+            got = runner.run(feed)
+        except EdgeportError as error:
+            raise _failed(error.message) from error
+        for spec, want in zip(signature.outputs, wanted, strict=True):
+            problem = _difference(got[spec.name], want, _CLOSE[fp16])
+            if problem:
+                shapes = [tuple(t.shape) for t in tensors]
+                raise LoweringError(
+                    f"LiteRT computes something else than PyTorch: output '{spec.name}' {problem} at input shapes "
+                    f"{shapes}",
+                    op="litert-torch converter",
+                    remedy=_REMEDY,
+                )
+
+
+def _failed(message: str) -> LoweringError:
+    import re
+
+    named = re.search(r"Node number \d+ \((\w+)\)", message)
+    return LoweringError(message, op=named.group(1) if named else "LiteRT interpreter", remedy=_REMEDY)
+
+
+def _examples(program: ExportedProgram, signature: Signature) -> list[Any]:
+    """The program's example inputs; ones where it carries none."""
+    import torch
+    import torch.utils._pytree as pytree
+
+    given = program.example_inputs
+    if given is not None:
+        leaves = [t for t in pytree.tree_leaves(given) if isinstance(t, torch.Tensor)]
+        if len(leaves) == len(signature.inputs):
+            return [t.detach().contiguous() for t in leaves]
+    low = {symbol: lo for symbol, (lo, _) in signature.dynamic_symbols.items()}
+    return [torch.ones(shape_at(s.shape, low), dtype=getattr(torch, s.dtype)) for s in signature.inputs]
+
+
+def _resized(example: Any, shape: Sequence[int]) -> Any:
+    """The example repeated, or cut, along each axis to the given shape."""
+    import torch
+
+    for axis, size in enumerate(shape):
+        if example.shape[axis] != size:
+            if example.shape[axis] == 0:
+                return torch.ones(list(shape), dtype=example.dtype)
+            example = example.index_select(axis, torch.arange(size) % example.shape[axis])
+    return example.contiguous()
+
+
+def _difference(got: Any, want: Any, close: float) -> str:
+    """What is wrong with ``got``; empty when nothing is. Elements that are not finite are left to verification."""
+    import numpy as np
+
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"has shape {got.shape} and dtype {got.dtype}, wanted {want.shape} and {want.dtype}"
+    if want.dtype.kind not in "fc":
+        wrong = int(np.count_nonzero(got != want))
+        return f"differs in {wrong} of {want.size} elements" if wrong else ""
+    both = np.isfinite(want) & np.isfinite(got)
+    if not both.any():
+        return ""
+    a, b = got[both].astype(np.float64), want[both].astype(np.float64)
+    worst = float(np.abs(a - b).max())
+    return f"is off by {worst:.3g}" if worst > close * max(float(np.abs(b).max()), 1e-3) else ""

@@ -1,0 +1,123 @@
+"""``nox -s cases``: every public failing input on every target, beside what the bare converter did with it.
+
+The bare outcomes are recorded (``known_faults.json``: torch 2.13.0, executorch 1.5.1, litert-torch 0.10.0,
+coremltools 9.0, openvino 2026.4.1, onnxscript 0.7.2); ours are run now. Exit 1 when a case is quietly wrong, quietly
+narrowed, or ends in an error that is not clear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from targets.registry import all_targets
+from tests.cases.run import GOOD, case_names
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parent.parent
+
+
+def run_target(target: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Run cases in a process of their own; a case that kills it is recorded as CRASH and the rest goes on."""
+    outcomes: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="edgeport-cases-") as folder:
+        while len(outcomes) < len(names):
+            report = Path(folder) / "report.json"
+            report.unlink(missing_ok=True)
+            command = [sys.executable, "-W", "ignore", "-m", "tests.cases.run", "--target", target]
+            rest = names[len(outcomes) :]
+            done = subprocess.run(
+                [*command, "--json", str(report), "--exact", *rest],
+                cwd=_ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+            outcomes += json.loads(report.read_text()) if report.exists() else []
+            if len(outcomes) < len(names):
+                lost = names[len(outcomes)]
+                detail = f"the process died (exit code {done.returncode})"
+                outcomes.append({"case": lost, "target": target, "status": "CRASH", "detail": detail, "seconds": 0.0})
+            print(f"[{target}] {len(outcomes)} of {len(names)}", file=sys.stderr, flush=True)
+    return outcomes
+
+
+def bare_outcome(case: str, target: str, faults: Mapping[str, Any]) -> str:
+    """What the bare converter was recorded to do: ``fine`` when the record lists no fault of it."""
+    short = case.split(":")[1]
+    raw = faults.get(short, {}).get("raw", {})
+    return str(raw.get(f"{target}_dynamic") or raw.get(target) or "fine")
+
+
+def inexpressible() -> dict[str, dict[str, str]]:
+    """Case (short name) -> target or ``all`` -> why no artifact of that format can hold it."""
+    value: dict[str, dict[str, str]] = tomllib.loads((_HERE / "inexpressible.toml").read_text())
+    return value
+
+
+def report(outcomes: Sequence[Mapping[str, Any]]) -> str:
+    """A line per case with every target's ending, the bare outcome after ``<``, then shares and reasons."""
+    faults = json.loads((_HERE / "known_faults.json").read_text())
+    cannot = inexpressible()
+    targets = list(dict.fromkeys(o["target"] for o in outcomes))
+    by_case: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for o in outcomes:
+        by_case.setdefault(o["case"], {})[o["target"]] = o
+    width = max(len(c) for c in by_case)
+    lines = [f"{'case'.ljust(width)}  " + "  ".join(f"{t} < bare".ljust(36) for t in targets)]
+    for case, row in by_case.items():
+        cells = [f"{row[t]['status']} < {bare_outcome(case, t, faults)}".ljust(36) for t in targets if t in row]
+        lines.append(f"{case.ljust(width)}  " + "  ".join(cells))
+    lines.append("")
+    for t in targets:
+        mine = [o for o in outcomes if o["target"] == t]
+        counts = Counter(o["status"] for o in mine)
+        expressible = [
+            o
+            for o in mine
+            if o["status"] != "not-exportable"
+            and not {t, "all"} & set(cannot.get(o["case"].split(":")[1], {}))
+        ]
+        correct = sum(o["status"] == "correct" for o in expressible)
+        share = correct / len(expressible) if expressible else 1.0
+        lines.append(
+            f"{t}: {correct} of {len(expressible)} expressible cases correct ({share:.1%}); all: "
+            + ", ".join(f"{n} {s}" for s, n in counts.most_common())
+        )
+    lines.append("")
+    for o in outcomes:
+        if o["status"] != "correct":
+            reason = cannot.get(o["case"].split(":")[1], {})
+            why = reason.get(o["target"]) or reason.get("all")
+            lines.append(f"[{o['target']}] {o['case']}: {o['status']}: {o['detail'][:300]}" + (f" ({why})" if why else ""))
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run, print, and say by the exit code whether any case ended in a fault of ours."""
+    parser = argparse.ArgumentParser(prog="nox -s cases --", description=__doc__)
+    parser.add_argument("--targets", default=",".join(all_targets()))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("cases", nargs="*", help="parts of case names; default: all")
+    options = parser.parse_args(argv)
+    names = [n for n in case_names() if not options.cases or any(c in n for c in options.cases)]
+    with ThreadPoolExecutor(max_workers=options.jobs) as pool:
+        outcomes = [o for rows in pool.map(lambda t: run_target(t, names), options.targets.split(",")) for o in rows]
+    if options.json:
+        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
+    print(report(outcomes))
+    return 0 if all(o["status"] in GOOD for o in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

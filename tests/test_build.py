@@ -1,0 +1,252 @@
+"""The main job as a user runs it: real converters, real runtimes, one output folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from targets.registry import all_targets
+from tests.conftest import ROOT, Run, build_in, environment
+
+TARGETS = tuple(all_targets())
+
+
+def _schema(name: str) -> dict[str, object]:
+    value: dict[str, object] = json.loads((ROOT / "build" / name).read_text())
+    return value
+
+
+def test_every_target_is_built_and_verified(digits: Run) -> None:
+    assert digits.code == 0, digits.stdout + digits.stderr
+    assert {(r["target"], r["precision"]) for r in digits.rows} == {(t, p) for t in TARGETS for p in ("fp32", "fp16")}
+    for row in digits.rows:
+        assert row["status"] == "ok" or row["status"].startswith("unavailable"), row
+        assert row["status"] == "ok" or row["precision"] == "fp16", "fp32 exists on every target"
+
+
+def test_summary_follows_its_schema(digits: Run) -> None:
+    value = json.loads((digits.out.parent / f"{digits.out.name}-summary.json").read_text())
+    jsonschema.validate(value, _schema("summary.schema.json"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_manifest_says_what_the_artifact_is(digits: Run, target: str) -> None:
+    folder = digits.out / "digits_cnn" / target / "fp32"
+    value = json.loads((folder / "manifest.json").read_text())
+    jsonschema.validate(value, _schema("manifest.schema.json"))
+    assert [i["name"] for i in value["inputs"]] == ["image"]
+    assert [o["name"] for o in value["outputs"]] == ["logits"]
+    batch = value["inputs"][0]["shape"][0]
+    assert (batch["lo"], batch["hi"]) == (1, 64)
+    assert value["narrowed"] == []
+    sizes = {tuple(s.values())[0] for s in value["verification"]["sizes"]}
+    assert {1, 7, 64} <= sizes, "verified at both bounds and at a size never used for export"
+    assert value["verification"]["changed_decisions"] == 0
+    assert value["verification"]["decisions"] > 100
+    assert (folder / value["main"]).exists()
+
+
+def test_nothing_changed_means_nothing_runs(digits: Run) -> None:
+    again = build_in(ROOT, digits.out, "--model", "digits_cnn", "--precisions", "fp32,fp16")
+    assert again.code == 0
+    assert all(r["cached"] for r in again.rows if r["status"] == "ok")
+    assert "lower" not in again.stderr
+
+
+def test_an_altered_artifact_is_built_again(digits: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(digits.out, out)
+    file = next((out / "digits_cnn" / "openvino" / "fp32").glob("*.bin"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    run = build_in(ROOT, out, "--model", "digits_cnn", "--targets", "openvino,ort_web")
+    assert run.row("openvino")["cached"] is False
+    assert run.row("openvino")["status"] == "ok"
+    assert run.row("ort_web")["cached"] is True
+
+
+def test_same_input_same_bytes(digits: Run, tmp_path: Path) -> None:
+    again = build_in(ROOT, tmp_path / "elsewhere", "--model", "digits_cnn")
+    assert again.code == 0, again.stdout
+    for target in TARGETS:
+        assert again.row(target)["files"] == digits.row(target)["files"], target
+
+
+def test_dry_run_writes_nothing(run_build: Callable[..., Run], tmp_path: Path) -> None:
+    run = run_build("--dry-run", "--targets", "ort_web")
+    assert run.code == 0
+    assert [r["status"] for r in run.rows] == ["would-build"]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--model", "digit_cnn"), "Did you mean 'digits_cnn'"),
+        (("--targets", "tflite"), "no target is named 'tflite'"),
+        (("--precisions", "fp8"), "no target has a precision 'fp8'"),
+        (("--program", "nowhere.pt2"), "no such file"),
+        (("--module", "nowhere.py"), "FILE.py:FACTORY"),
+        (("--jobs", "0"), "needs at least 1"),
+        (("--frobnicate",), "unrecognized arguments"),
+    ],
+)
+def test_bad_options_are_one_clear_line(
+    run_build: Callable[..., Run], tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    run = run_build(*arguments)
+    assert run.code == 2
+    assert says in run.stderr
+    assert "Traceback" not in run.stderr
+    assert len([line for line in run.stderr.splitlines() if line.startswith("error:")]) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_lists_the_options() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "build-web", "--help"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for option in ("--model", "--program", "--module", "--data", "--targets", "--precisions", "--out", "--jobs",
+                   "--dry-run", "--json", "--force", "--debug", "--strict", "--min-delegated", "--trust"):  # fmt: skip
+        assert option in done.stdout
+
+
+def test_a_killed_build_leaves_old_or_new_and_the_next_one_works(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "build", "build", "--out", str(out), "--targets", "ort_web"]
+    for after in (1.0, 6.0):
+        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(after)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for manifest in out.rglob("manifest.json"):
+            if ".staging" not in manifest.parts:
+                value = json.loads(manifest.read_text())
+                assert all((manifest.parent / f["path"]).stat().st_size == f["bytes"] for f in value["files"])
+    run = build_in(ROOT, out, "--targets", "ort_web")
+    assert run.code == 0, run.stdout + run.stderr
+    assert run.row("ort_web")["status"] == "ok"
+    assert not (out / ".staging").exists()
+
+
+def test_interrupt_reports_every_row(tmp_path: Path) -> None:
+    summary = tmp_path / "s.json"
+    command = [sys.executable, "-m", "build", "build", "--out", str(tmp_path / "out"), "--json", str(summary)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "capture" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    process.stderr.read()
+    assert process.wait() == 130
+    rows = json.loads(summary.read_text())["artifacts"]
+    assert {r["target"] for r in rows} == set(TARGETS)
+    assert all(r["status"] == "failed:interrupted" for r in rows)
+
+
+_TOY = '''
+"""A toy target: the program's outputs for its example sizes, as a text of Python."""
+
+from __future__ import annotations
+
+REWRITES = ()
+
+
+def preflight(program, signature):
+    from targets.contract import Finding
+
+    return [Finding(subject="toy", kind="program", verdict="fine")]
+
+
+def lower(program, request):
+    from build.archive import save_program
+    from targets.contract import Coverage, Lowered
+
+    save_program(program, request.directory / "model.toy")
+    return Lowered(files=("model.toy",), coverage=Coverage(delegated=1, method="toy"))
+
+
+class _Runner:
+    runtime = "toy 1.0"
+
+    def __init__(self, path, signature):
+        from build.archive import load_program
+        from build.program import call
+
+        self._signature, self._call = signature, call(load_program(path))
+
+    def signature(self):
+        return self._signature
+
+    def run(self, inputs):
+        import torch
+
+        outputs = self._call([torch.from_numpy(inputs[s.name].copy()) for s in self._signature.inputs])
+        return {s.name: t.numpy() for s, t in zip(self._signature.outputs, outputs, strict=True)}
+
+
+def load(directory, lowered_files, signature):
+    return _Runner(directory / lowered_files[0], signature)
+'''
+
+_TOY_ROW = """
+[toy]
+summary = "A toy"
+module = "targets.toy"
+group = "core"
+packages = ["torch"]
+platforms = ["toys"]
+unbounded = true
+
+[toy.precisions]
+fp32 = "available"
+"""
+
+
+def test_a_sixth_target_is_one_module_and_one_row(tmp_path: Path) -> None:
+    root = tmp_path / "checkout"
+    for name in ("build", "targets", "models", "tests", "noxfile.py", "pyproject.toml", "constraints.txt"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            root.mkdir(exist_ok=True)
+            shutil.copy(source, root / name)
+    (root / "targets" / "toy.py").write_text(_TOY)
+    with (root / "targets" / "targets.toml").open("a") as facts:
+        facts.write(_TOY_ROW)
+    run = build_in(root, tmp_path / "out", session="build-toys")
+    assert run.code == 0, run.stdout + run.stderr
+    assert [(r["target"], r["status"], r["changed_decisions"]) for r in run.rows] == [("toy", "ok", 0)]
+    listed = subprocess.run(
+        [sys.executable, "-m", "nox", "-l"], cwd=root, env={**os.environ}, capture_output=True, text=True, check=True
+    )
+    assert "build-toys" in listed.stdout
+
+
+def test_sessions_are_listed_with_one_line_each() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "nox", "-l", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    sessions = {s["session"]: s["description"] for s in json.loads(listed.stdout)}
+    wanted = {"setup", "build-android", "build-apple", "build-ios", "build-pc", "build-web", "build-linux-arm64",
+              "build", "preflight", "tests", "lint", "cases", "bench-build"}  # fmt: skip
+    assert wanted <= set(sessions)
+    assert all(sessions[name] and "\n" not in sessions[name] for name in wanted)

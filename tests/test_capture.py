@@ -1,0 +1,191 @@
+"""From a module or a ``.pt2`` to a program and its reference data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+from build.archive import load_program, save_program
+from build.capture.checks import refuse_training_mode
+from build.capture.export import export_module
+from build.capture.run import capture
+from build.capture.sizes import example_sizes, size_points
+from build.errors import InputError
+from build.program import call, content_hash, op_nodes, output_names, signature_of, source_of
+from build.record import read_record
+from build.verify.check import reference_calls
+from targets.contract import DynamicDim, Signature, TensorSpec
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(torch.relu(self.fc(x)))
+
+
+BATCH = Dim("batch", min=1, max=64)
+
+
+def _save(program: Any, path: Path) -> Path:
+    torch.export.save(program, path)
+    return path
+
+
+def _source(path: Path, **more: Any) -> dict[str, Any]:
+    return {"kind": "program", "name": path.stem, "key": "k", "path": str(path), "data": None, **more}
+
+
+def test_example_batch_of_one_stays_dynamic() -> None:
+    program, example, symbols = export_module(Net(), {"x": torch.randn(1, 4)}, {"x": {0: BATCH}})
+    (dim, _) = signature_of(program).inputs[0].shape
+    assert isinstance(dim, DynamicDim)
+    assert (dim.lo, dim.hi) == (1, 64)
+    assert example["x"].shape[0] == 2
+    assert list(symbols.values()) == ["batch"]
+
+
+def test_two_inputs_that_share_a_batch_of_one() -> None:
+    class Two(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return torch.cat([a, b], 1)
+
+    program, _, _ = export_module(
+        Two(), {"a": torch.randn(1, 2), "b": torch.randn(1, 3)}, {"a": {0: BATCH}, "b": {0: BATCH}}
+    )
+    a, b = (s.shape[0] for s in signature_of(program).inputs)
+    assert isinstance(a, DynamicDim)
+    assert a == b
+
+
+def test_eval_mode_is_enforced() -> None:
+    module = Net().train()
+    program, _, _ = export_module(module, {"x": torch.randn(2, 4)}, {"x": {0: BATCH}})
+    refuse_training_mode(program)
+    assert not module.training
+
+
+def test_a_dimension_that_the_code_fixes_is_named() -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(5, 4) * 2
+
+    with pytest.raises(InputError, match=r"dimension 0 of input 'x' \(batch\).*fixes it at 5") as caught:
+        export_module(Fixed(), {"x": torch.randn(5, 4)}, {"x": {0: BATCH}})
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("module", "shape", "says"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (2, 4), "drops values at random"),
+        (nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)), (4, 2, 6, 6), "batch's own statistics"),
+        (nn.Sequential(nn.Linear(4, 4), nn.AlphaDropout(0.5)), (2, 4), "drops values at random"),
+    ],
+)
+def test_a_program_captured_in_training_mode_is_refused(
+    tmp_path: Path, module: nn.Module, shape: tuple[int, ...], says: str
+) -> None:
+    path = _save(torch.export.export(module.train(), (torch.randn(*shape),)), tmp_path / "p.pt2")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(InputError, match=says) as caught:
+        capture(_source(path), folder, lambda stage: None)
+    assert "model.eval()" in (caught.value.remedy or "")
+    assert list(folder.iterdir()) == []
+
+
+def test_batch_norm_without_running_statistics_is_not_training_mode() -> None:
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, track_running_stats=False)).eval()
+    refuse_training_mode(torch.export.export(module, (torch.randn(4, 4),)))
+
+
+def test_content_hash_ignores_archives_and_follows_content(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = Net().eval()
+    args, shapes = (torch.randn(2, 4),), {"x": {0: BATCH}}
+    program = torch.export.export(module, args, dynamic_shapes=shapes)
+    one = load_program(_save(program, tmp_path / "one.pt2"))
+    two = load_program(_save(program, tmp_path / "other_name.pt2"))
+    assert content_hash(one) == content_hash(two)
+    with torch.no_grad():
+        module.fc.bias[0] += 1e-6
+    assert content_hash(torch.export.export(module, args, dynamic_shapes=shapes)) != content_hash(one)
+    with torch.no_grad():
+        module.fc.bias[0] -= 1e-6
+    narrower = {"x": {0: Dim("batch", min=1, max=32)}}
+    assert content_hash(torch.export.export(module, args, dynamic_shapes=narrower)) != content_hash(one)
+
+
+def test_canonical_archive_is_the_same_bytes_each_time(tmp_path: Path) -> None:
+    program = torch.export.export(Net().eval(), (torch.randn(2, 4),))
+    save_program(program, tmp_path / "a.pt2")
+    save_program(program, tmp_path / "b.pt2")
+    assert (tmp_path / "a.pt2").read_bytes() == (tmp_path / "b.pt2").read_bytes()
+
+
+def test_reference_data_covers_bounds_and_unseen_sizes(tmp_path: Path) -> None:
+    program, _, _ = export_module(Net(), {"x": torch.randn(3, 4)}, {"x": {0: BATCH}})
+    path = tmp_path / "net.pt2"
+    save_program(program, path)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    record = capture(_source(path), folder, lambda stage: None)
+    sizes = {next(iter(c.sizes.values())) for c in record.calls}
+    assert {1, 3, 7, 64} <= sizes
+    assert read_record(folder) == record
+    run = call(program)
+    for _, inputs, outputs in reference_calls(folder, record):
+        (want,) = run([torch.from_numpy(inputs["x"])])
+        assert torch.equal(torch.from_numpy(outputs["output"]), want)
+    assert any("made-up inputs" in w for w in record.warnings)
+
+
+def test_outputs_are_named_by_structure() -> None:
+    class Many(nn.Module):
+        def forward(self, x: torch.Tensor) -> dict[str, Any]:
+            return {"z": x + 1, "a": {"b_c": x * 2}, "a_b": {"c": (x, x - 1)}, "n": None, "k": 3}
+
+    program = torch.export.export(Many(), (torch.randn(2),))
+    assert output_names(program) == ["z", "a_b_c", "a_b_c_0", "a_b_c_1"]
+
+
+def test_size_points_of_two_symbols() -> None:
+    shape = (DynamicDim(symbol="b", lo=1, hi=16), DynamicDim(symbol="t", lo=2, hi=24))
+    signature = Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=shape),), outputs=())
+    points = [tuple(p.sizes[s] for s in "bt") for p in size_points(signature, {"b": 2, "t": 5}, {"t": [9]})]
+    assert {(1, 2), (16, 24), (16, 2), (1, 24), (7, 7), (7, 9)} == set(points)
+    assert example_sizes(signature, {"x": (3, 8)}) == {"b": 3, "t": 8}
+
+
+def test_source_lines_point_at_the_users_code(tmp_path: Path) -> None:
+    program = torch.export.export(Net().eval(), (torch.randn(2, 4),))
+    save_program(program, tmp_path / "p.pt2")
+    lines = [source_of(n) for n in op_nodes(load_program(tmp_path / "p.pt2"))]
+    assert any(line and "test_capture.py" in line and "in forward" in line for line in lines)
+
+
+def test_a_range_the_program_cannot_take_is_an_input_error(tmp_path: Path) -> None:
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = nn.Parameter(torch.randn(8, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.index_select(self.p, 0, torch.arange(x.shape[0]))
+
+    program = torch.export.export(Table(), (torch.randn(3, 4),), dynamic_shapes={"x": {0: Dim("n", min=1, max=32)}})
+    path = tmp_path / "table.pt2"
+    save_program(program, path)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with pytest.raises(InputError, match=r"the program itself fails on call 'upper-"):
+        capture(_source(path), folder, lambda stage: None)
