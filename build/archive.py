@@ -7,34 +7,25 @@ checked first, without torch (``check_pt2``), and is then loaded with those ways
 from __future__ import annotations
 
 import contextlib
-import io
-import json
-import logging
-import os
-import re
-import tempfile
 import threading
-import warnings
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, InputError, UntrustedInputError
+from build.archive_writer import save_program
 from build.calls import check_value
+from build.errors import EdgeportError, InputError, UntrustedInputError
 from build.program import signature_of, torch_dtype_name
 from build.untrusted.container import DEFAULT_LIMITS, Container, Limits
-from build.untrusted.layout import MODEL, SAMPLES, check_layout, walk
+from build.untrusted.layout import check_layout
+from build.untrusted.torch_noise import quiet, reason
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-_PREFIX = "program"
-_SERIALIZATION_ID = b"0" * 40
-#: torch aligns tensor data to this, so that a loader may map the file into memory.
-_ALIGNMENT = 64
-_LOCAL_HEADER_BYTES = 30
 _LOCK = threading.Lock()
+
+__all__ = ["check_pt2", "load_program", "save_program"]
 
 TRUST = "If you made this file yourself, say so with --trust."
 RE_EXPORT = "Export the program again with torch 2.13 (torch.export.save)."
@@ -74,33 +65,12 @@ def load_program(path: Path, *, trust: bool = False, limits: Limits = DEFAULT_LI
     with _open(path) as stream:
         check_against_torch(Container(stream, path.name, limits), trust=trust)
         stream.seek(0)
-        with _LOCK, _quiet(), _no_code(trust=trust):
+        with _LOCK, quiet(), _no_code(trust=trust):
             program = _load(stream, path)
     _check_whole(program, path)
     _drop_derived_ranges(program)
+    _drop_gradients(program)
     return program
-
-
-def save_program(program: ExportedProgram, path: Path) -> None:
-    """Write a program so that the same program gives the same bytes; any torch can load it.
-
-    The file appears whole or not at all.
-
-    Raises:
-        InputError: the program cannot be saved (a named tuple as output, weights without data), or the disk refuses.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-            raw, clean = Path(folder) / "raw.pt2", Path(folder) / "clean.pt2"
-            _save_raw(program, raw)
-            with raw.open("rb") as source, clean.open("wb") as target:
-                _normalise(source, target)
-                target.flush()
-                os.fsync(target.fileno())
-            os.replace(clean, path)
-    except OSError as error:
-        raise InputError(f"cannot write {path.name}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -126,7 +96,7 @@ def _load(stream: IO[bytes], path: Path) -> ExportedProgram:
     except (MemoryError, RecursionError) as error:
         raise UntrustedInputError(f"{path.name} needs too much memory or nesting to load") from error
     except Exception as error:
-        raise InputError(f"torch cannot load {path.name}: {_reason(error)}", remedy=RE_EXPORT) from error
+        raise InputError(f"torch cannot load {path.name}: {reason(error)}", remedy=RE_EXPORT) from error
     if "model" not in programs:
         raise InputError(f"{path.name} holds no program named 'model'", remedy=RE_EXPORT)
     return programs["model"]
@@ -150,7 +120,7 @@ def _check_whole(program: ExportedProgram, path: Path) -> None:
     except EdgeportError:
         raise
     except Exception as error:
-        raise InputError(f"{path.name} is not a whole program: {_reason(error)}", remedy=RE_EXPORT) from error
+        raise InputError(f"{path.name} is not a whole program: {reason(error)}", remedy=RE_EXPORT) from error
     if not fits:
         raise InputError(
             f"{path.name}: the graph takes {taken} inputs of the user, its structure has {expected}, "
@@ -164,29 +134,6 @@ def _check_whole(program: ExportedProgram, path: Path) -> None:
         check_value(where, torch_dtype_name(value.dtype), tuple(value.shape), expected_input, roots)
     if examples or not signature.inputs:
         check_metadata(program, {symbol: size for symbol, (size, _) in roots.items()}, path.name)
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause in one line: torch wraps it in the text of a whole traceback."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = " ".join(str(error).split())
-    text = re.sub(r"Exception raised from .*", "", text)
-    return f"{type(error).__name__}: {text}"[:300].rstrip(". ")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch logs whole tracebacks on its way to an exception that we turn into one line."""
-    log = logging.getLogger("torch")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        log.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -239,117 +186,11 @@ def _drop_derived_ranges(program: ExportedProgram) -> None:
             return
 
 
-def _save_raw(program: ExportedProgram, path: Path) -> None:
+def _drop_gradients(program: ExportedProgram) -> None:
+    """Buffers and constants do not learn. The loader marks them so when they share bytes with a parameter."""
     import torch
 
-    _check_has_data(program)
-    try:
-        with _quiet(), _plain_tensors(program):
-            torch.export.save(program, str(path))
-    except OSError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"torch cannot save this program: {_reason(error)}",
-            remedy="Return tensors, tuples or dicts from forward, and use ops and constants that torch.export can save.",
-        ) from error
-
-
-def _check_has_data(program: ExportedProgram) -> None:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    for name, value in {**dict(program.state_dict), **dict(program.constants)}.items():
-        if isinstance(value, FakeTensor) or (isinstance(value, torch.Tensor) and value.is_meta):
-            raise InputError(
-                f"tensor '{name}' of the program has no data (a fake or meta tensor)",
-                remedy="Load the weights before export.",
-            )
-
-
-@contextlib.contextmanager
-def _plain_tensors(program: ExportedProgram) -> Iterator[None]:
-    """For the time of a save, give tensors storages that torch's writer keeps right.
-
-    The writer stores each storage once, with the dtype of the first tensor that uses it: a view with another dtype
-    would come back wrong. And it stores whole storages, so a row cut from a data set would bring the data set along.
-    """
-    import torch
-    from torch.utils._pytree import tree_map
-
-    def own(value: Any) -> Any:
-        return value.detach().clone() if type(value) is torch.Tensor else value
-
-    tables = [t for t in (program._state_dict, program._constants) if t]
-    users: dict[int, list[tuple[dict[str, Any], str, Any]]] = {}
-    for table in tables:
-        for name, value in table.items():
-            if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided:
-                users.setdefault(value.untyped_storage().data_ptr(), []).append((table, name, value))
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
-    examples = program._example_inputs
-    try:
-        for group in users.values():
-            used = max((v.numel() * v.element_size() for _, _, v in group), default=0)
-            whole = group[0][2].untyped_storage().nbytes()
-            mixed = len({v.dtype for _, _, v in group}) > 1
-            if mixed or (whole > used and len(group) == 1 and not _overlaps(group[0][2])):
-                replaced += group
-                for table, name, value in group:
-                    copy = value.detach().clone()
-                    is_parameter = isinstance(value, torch.nn.Parameter)
-                    table[name] = torch.nn.Parameter(copy, value.requires_grad) if is_parameter else copy
-        if examples is not None:
-            program._example_inputs = tree_map(own, examples)
-        yield
-    finally:
-        program._example_inputs = examples
-        for table, name, value in replaced:
-            table[name] = value
-
-
-def _overlaps(tensor: Any) -> bool:
-    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def _normalise(source: IO[bytes], target: IO[bytes]) -> None:
-    """Copy an archive: fixed top folder, dates and serialization id, aligned entries; nested archives too."""
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED, allowZip64=True) as new:
-        for entry in old.infolist():
-            name = entry.filename.partition("/")[2]
-            info = zipfile.ZipInfo(f"{_PREFIX}/{name}", date_time=(1980, 1, 1, 0, 0, 0))
-            info.file_size = entry.file_size
-            info.external_attr = 0o644 << 16
-            info.create_system = 3
-            info.extra = _padding(new, info)
-            with new.open(info, "w", force_zip64=entry.file_size > zipfile.ZIP64_LIMIT) as out:
-                if name == ".data/serialization_id":
-                    out.write(_SERIALIZATION_ID)
-                elif name == MODEL:
-                    out.write(_canonical_model(old.read(entry)))
-                elif name == SAMPLES and entry.file_size > 0:
-                    nested = io.BytesIO()
-                    _normalise(io.BytesIO(old.read(entry)), nested)
-                    out.write(nested.getvalue())
-                else:
-                    with old.open(entry) as data:
-                        while piece := data.read(1 << 20):
-                            out.write(piece)
-
-
-def _canonical_model(text: bytes) -> bytes:
-    """Without the storage offsets of values inside the graph, which torch writes after an export but never reads."""
-    model = json.loads(text)
-    for _, key, value, _ in walk(model):
-        if key == "tensor_values" and isinstance(value, dict):
-            for meta in value.values():
-                meta["storage_offset"] = {"as_int": 0}
-    return json.dumps(model, allow_nan=False).encode()
-
-
-def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """An extra field (id ``FB``, as torch writes) that puts the entry's data on an aligned offset."""
-    zip64 = 20 if info.file_size > zipfile.ZIP64_LIMIT else 0
-    data = archive.fp.tell() + _LOCAL_HEADER_BYTES + len(info.filename) + zip64 + 4  # type: ignore[union-attr]
-    filler = -data % _ALIGNMENT
-    return b"FB" + filler.to_bytes(2, "little") + b"Z" * filler
+    for table in (program._state_dict, program._constants):
+        for name, value in (table or {}).items():
+            if type(value) is torch.Tensor and value.requires_grad:
+                table[name] = value.detach()

@@ -63,6 +63,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
             ),
         )
         value |= _describe(lowered)
+        value["lowering_peak_mb"] = _peak_mb()
         value["warnings"] += [*lowered.warnings, *(f"narrower range than the program's: {n}" for n in lowered.narrowed)]
         enter("load")
         runner = target.load(directory, lowered.files, record.signature)
@@ -86,9 +87,15 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
             value["error"]["remedy"] = f"The worker's log has the traceback: {job['log']}"
     value["files"] = manifest.describe_files(directory)
     value["seconds"] = round(time.monotonic() - started, 3)
-    value["peak_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    value["peak_mb"] = _peak_mb()
     (directory / manifest.MANIFEST).write_text(json.dumps(value, indent=1) + "\n")
     return value
+
+
+def _peak_mb() -> float:
+    """Peak resident memory of this worker so far, in MiB (Linux counts ru_maxrss in KiB, macOS in bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def refuse(target: Target, program: Any, record: ProgramRecord, name: str) -> None:

@@ -42,6 +42,7 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("std_mean_correction", "std_mean_dim", "std_mean_all", "var_mean_correction", "var_mean_dim"),
     *("group_norm_two_pass", "rms_norm_written_out"),
     *("avg_pool2d_exact", "avg_pool1d_exact", "adaptive_avg_pool2d_by_windows", "adaptive_max_pool2d_by_windows"),
+    "max_pool2d_dilated",
     *("constant_pad_negative", "constant_pad_symbolic", "pad_circular"),
     *("bilinear_by_index", "nearest_by_index", "nearest1d_by_index", "linear1d_by_index"),
     *("antialiased_bilinear_by_matmul", "upsample_bicubic2d_written_out", "upsample_trilinear3d_written_out"),

@@ -492,7 +492,7 @@ def import_in_structure(data: bytes, rng: random.Random) -> bytes:
     return write_zip(entries)
 
 
-_LEAF = {"type": None, "context": None, "children_spec": []}
+_LEAF: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
 
 PROGRAM_MUTATORS: tuple[Mutator, ...] = (
     *BYTE_MUTATORS, unsafe_name, symlink, duplicate_entry, bomb, lying_size, encrypted, two_archives, missing_entry,

@@ -151,6 +151,18 @@ CASES: dict[str, list[Case]] = {
         Case(function=nn.AdaptiveMaxPool2d((2, 3), return_indices=True), inputs=batches(2, 7, 8), dynamic=batch()),
         Case(function=nn.AdaptiveMaxPool2d((2, 3)), inputs=((-R(2, 5, 4).abs(),),)),
     ],
+    "max_pool2d_dilated": [
+        Case(
+            function=nn.MaxPool2d(3, 2, padding=1, dilation=2),
+            inputs=batches(2, 11, 11),
+            dynamic=batch(),
+            rtol=0,
+            atol=0,
+        ),
+        Case(function=nn.MaxPool2d(3, 2, 1, dilation=2, ceil_mode=True), inputs=((R(1, 2, 9, 11),),), rtol=0, atol=0),
+        Case(function=nn.MaxPool2d((2, 3), dilation=(3, 1)), inputs=((torch.full((2, 9, 7), NAN),),), rtol=0, atol=0),
+        Case(function=nn.MaxPool2d(2), inputs=((R(1, 1, 4, 4),),), unchanged=True),
+    ],
     "constant_pad_negative": [
         Case(
             function=lambda x: torch.ops.aten.constant_pad_nd(x, [-1, 2, 0, -2], 3.0),

@@ -218,10 +218,10 @@ def test_attention_masks_by_false_and_by_addition(tmp_path: Path) -> None:
         ]
 
     got = run(tmp_path, body, {"q": q, "k": k, "v": v, "m": mask}, target="iOS18")
-    tensors = [torch.from_numpy(t) for t in (q, k, v)]
+    query, key, value = (torch.from_numpy(t) for t in (q, k, v))
     m = torch.from_numpy(mask)
     for g, given in zip(got, (None, m, m > -0.5), strict=True):
-        want = functional.scaled_dot_product_attention(*tensors, attn_mask=given)
+        want = functional.scaled_dot_product_attention(query, key, value, attn_mask=given)
         np.testing.assert_allclose(g, want.numpy(), atol=1e-5)
 
 

@@ -155,6 +155,7 @@ def test_gathers(tmp_path: Path) -> None:
             mb.gather(x=x, indices=at, axis=1),
             mb.gather(x=x, indices=at, axis=1, batch_dims=1),
             mb.gather(x=x, indices=np.int32(1), axis=2),
+            mb.gather(x=mb.shape(x=x), indices=np.int32(1), axis=0),
             mb.gather_along_axis(x=x, indices=mb.expand_dims(x=at, axes=[1]), axis=1),
             mb.gather_nd(x=x, indices=np.array([[0, 2], [1, 0]], np.int32)),
             mb.gather_nd(x=x, indices=np.array([[2], [0]], np.int32), batch_dims=1),
@@ -164,9 +165,10 @@ def test_gathers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got[0], CUBE[:, at])
     np.testing.assert_array_equal(got[1], np.stack([CUBE[i][at[i]] for i in range(2)]))
     np.testing.assert_array_equal(got[2], CUBE[:, :, 1])
-    np.testing.assert_array_equal(got[3], np.take_along_axis(CUBE, at[:, None], 1))
-    np.testing.assert_array_equal(got[4], CUBE[[0, 1], [2, 0]])
-    np.testing.assert_array_equal(got[5], np.stack([CUBE[0, 2], CUBE[1, 0]]))
+    assert (got[3].shape, int(got[3])) == ((), 3)
+    np.testing.assert_array_equal(got[4], np.take_along_axis(CUBE, at[:, None], 1))
+    np.testing.assert_array_equal(got[5], CUBE[[0, 1], [2, 0]])
+    np.testing.assert_array_equal(got[6], np.stack([CUBE[0, 2], CUBE[1, 0]]))
 
 
 def test_negative_index_counts_from_the_end_until_ios16_and_is_refused_later(tmp_path: Path) -> None:

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 #: Largest finite float16 (IEEE 754 binary16).
 HALF_MAX = 65504.0
 
-#: Ops computed in float16: their sums are accumulated wider by every runtime's kernels, or they don't sum at all.
+#: Ops that are worth a cast of their inputs to float16: products with weights.
 _HALF = frozenset(
     (
         *("conv1d.default", "conv1d.padding", "conv2d.default", "conv2d.padding", "convolution.default"),
         *("conv_transpose1d.default", "conv_transpose2d.input", "linear.default"),
         *("mm.default", "bmm.default", "addmm.default", "matmul.default", "embedding.default"),
+    )
+)
+
+#: Ops computed in float16 when what they are given is already: their sources kept within its range.
+_FOLLOW = frozenset(
+    (
         *("relu.default", "relu_.default", "hardtanh.default", "relu6.default", "clamp.default", "hardswish.default"),
         *("sigmoid.default", "tanh.default", "silu.default", "leaky_relu.default", "hardsigmoid.default"),
         *("add.Tensor", "sub.Tensor", "mul.Tensor", "neg.default", "abs.default"),
@@ -73,6 +79,10 @@ class _Caster:
         self.made: dict[tuple[Node, Any], Node] = {}
         self.constants: dict[Node, bool] = {}
 
+    def is_constant(self, node: Node) -> bool:
+        """A weight or other stored tensor that the program does not write to."""
+        return node.op == "placeholder" and constant_value(self.program, node) is not None
+
     def fits(self, node: Node) -> bool:
         """False for a constant with values that float16 cannot hold."""
         if node not in self.constants:
@@ -105,6 +115,10 @@ class _Caster:
         return new
 
 
+def _all_narrow(floats: list[Node], now_half: set[Node], caster: _Caster) -> bool:
+    return all(n in now_half or (caster.is_constant(n) and caster.fits(n)) for n in floats)
+
+
 @graph_pass(fault="Converters' own half-precision modes change inputs and outputs too, and overflow on large constants")
 def half_inside(program: ExportedProgram) -> ExportedProgram:
     """Compute products and pointwise ops in float16; inputs, outputs and state keep their dtypes."""
@@ -131,11 +145,12 @@ def half_inside(program: ExportedProgram) -> ExportedProgram:
         floats = [n for n in node.all_input_nodes if _float32(n.meta.get("val")) or n in now_half]
         listed = name in _HALF and all(_float32(v) for v in values) and all(caster.fits(n) for n in floats)
         moves = name in _MOVES and bool(floats) and all(n in now_half for n in floats)
+        follows = name in _FOLLOW and any(n in now_half for n in floats) and _all_narrow(floats, now_half, caster)
         picks = name.startswith("getitem") and bool(node.args) and node.args[0] in now_half
         if picks:
             _set_half(node)
             now_half.add(node)
-        elif (listed and bool(floats) and _scalars_fit(node)) or moves:
+        elif ((listed or follows) and bool(floats) and _scalars_fit(node)) or moves:
             node.args = torch.fx.node.map_arg(node.args, lambda n, u=node: to_half(n, u))
             node.kwargs = torch.fx.node.map_arg(node.kwargs, lambda n, u=node: to_half(n, u))
             _set_half(node)

@@ -138,3 +138,40 @@ def adaptive_max_pool2d_by_windows(x: Tensor, size: Sequence[int]) -> Any:
             places.append((row + top) * width + (best - row * span) + left)
     shape = [*x.shape[:-2], high, wide]
     return torch.stack(values, -1).reshape(shape), torch.stack(places, -1).reshape(shape)
+
+
+def _pooled_size(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    """PyTorch's ``pooling_output_shape``: a last window may not start in the right padding."""
+    room = size + 2 * padding - dilation * (kernel - 1) - 1
+    out = (-(-room // stride) if ceil_mode else room // stride) + 1
+    return out - 1 if ceil_mode and (out - 1) * stride >= size + padding else out
+
+
+@decomposition("aten.max_pool2d.default", fault="Core ML's max_pool has no dilation")
+def max_pool2d_dilated(
+    x: Tensor, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> Any:
+    """Dilated max pooling as the maximum of strided slices, one per cell of the window. Sizes must be fixed."""
+    import torch
+    import torch.nn.functional as F
+
+    kernel, pads, steps = pair(kernel_size), pair(padding), pair(dilation)
+    strides = pair(stride) if stride else kernel
+    sizes = x.shape[-2:]
+    if steps == (1, 1) or not fixed(*sizes) or not x.is_floating_point():
+        return NotImplemented
+    outs = [
+        _pooled_size(n, k, s, p, d, ceil_mode)
+        for n, k, s, p, d in zip(sizes, kernel, strides, pads, steps, strict=True)
+    ]
+    spans = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in zip(outs, strides, steps, kernel, strict=True)]
+    after = [max(span - n - p, 0) for span, n, p in zip(spans, sizes, pads, strict=True)]
+    padded = F.pad(x, (pads[1], after[1], pads[0], after[0]), value=float("-inf"))
+    best: Tensor | None = None
+    for i in range(kernel[0]):
+        for j in range(kernel[1]):
+            top, left = i * steps[0], j * steps[1]
+            bottom, right = top + (outs[0] - 1) * strides[0] + 1, left + (outs[1] - 1) * strides[1] + 1
+            cell = padded[..., top : bottom : strides[0], left : right : strides[1]]
+            best = cell if best is None else torch.maximum(best, cell)
+    return best

@@ -26,6 +26,7 @@ _SUSPECT_BYTES = 1 << 20
 _CHUNK = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9_.\-+ ()@=,/]+")
 
+NEWER = "Export the program again with torch 2.13, or update this tool."
 DAMAGED = "Copy or export the file again."
 
 

@@ -13,6 +13,7 @@ import re
 from typing import Any
 
 from build.errors import UntrustedInputError
+from build.untrusted.words import words
 
 MAX_TEXT = 8192
 _MAX_NESTING = 80
@@ -29,11 +30,11 @@ _PATH = re.compile(r"[A-Za-z0-9_.\-+:/@$ ]*")
 _TAKEN = frozenset({"torch", "self", "math", "operator", "inf", "nan", "device", "fx_pytree", "pytree", "NoneType"})
 
 #: sympy's and torch's functions over sizes (torch._export.serde.serialize: ``sympy_functions``).
-_FUNCTIONS = frozenset(
+_FUNCTIONS = words(
     "Add Mul Max Min Mod PythonMod Abs FloorDiv CleanDiv CeilDiv ModularIndexing Where FloorToInt CeilToInt "
     "TruncToInt TruncToFloat RoundToInt RoundDecimal ToFloat Identity IntTrueDiv FloatTrueDiv "
     "IsNonOverlappingAndDenseIndicator floor ceiling Equality Eq Unequality Ne StrictLessThan Lt LessThan Le "
-    "StrictGreaterThan Gt GreaterThan Ge And Or Not Rational Half".split()
+    "StrictGreaterThan Gt GreaterThan Ge And Or Not Rational Half"
 )
 _POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "RShift"})
 _CONSTANTS = frozenset({"true", "false", "True", "False", "oo", "int_oo", "nan"})
@@ -41,10 +42,10 @@ _SYMBOL_FLAGS = frozenset({"positive", "integer", "nonnegative", "real", "finite
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 #: functions that the guard printer writes (torch.fx.experimental.symbolic_shapes.SYMPY_INTERP).
-_GUARD_FUNCTIONS = frozenset(
+_GUARD_FUNCTIONS = words(
     "min max abs Max Min Mod PythonMod FloorDiv CeilDiv CleanDiv ModularIndexing Where IntTrueDiv FloatTrueDiv ToFloat "
     "FloorToInt CeilToInt TruncToInt TruncToFloat Eq Ne Gt Lt Le Ge IsNonOverlappingAndDenseIndicator float "
-    "cast_symbool_to_symint_guardless".split()
+    "cast_symbool_to_symint_guardless"
 )
 
 
@@ -82,9 +83,7 @@ def check_expression(text: object, where: str) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             powers += node.func.id in _POWERS
             stack += _call_arguments(node, text, where)
-        elif isinstance(node, ast.Name) and (_SYMBOL.fullmatch(node.id) or node.id in _CONSTANTS):
-            continue
-        elif isinstance(node, ast.Constant) and _is_number(node.value):
+        elif _is_atom(node):
             continue
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
             stack.append(node.operand)
@@ -267,6 +266,12 @@ def _is_guard_call(node: ast.Call) -> bool:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr in ("size", "stride", "storage_offset") and not node.args
     return isinstance(node.func, ast.Name) and node.func.id in _GUARD_FUNCTIONS
+
+
+def _is_atom(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in _CONSTANTS or _SYMBOL.fullmatch(node.id) is not None
+    return isinstance(node, ast.Constant) and _is_number(node.value)
 
 
 def _is_number(value: object) -> bool:

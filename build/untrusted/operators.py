@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from build.errors import UntrustedInputError
+from build.untrusted.words import words
 
 #: namespaces whose ops only compute.
 NAMESPACES = frozenset({"export", "aten", "prims", "quantized_decomposed", "torchao", "torchvision", "torchaudio"})
@@ -24,17 +25,17 @@ _DENIED = {
     "aten._sparse_bsr_tensor_unsafe": "skips the bounds check",
     "aten._sparse_bsc_tensor_unsafe": "skips the bounds check",
 }
-_HIGHER_ORDER = frozenset(
+_HIGHER_ORDER = words(
     "cond while_loop map_impl scan associative_scan wrap_with_set_grad_enabled wrap_with_autocast out_dtype "
-    "strict_mode hints_wrapper flex_attention auto_functionalized auto_functionalized_v2 invoke_subgraph".split()
+    "strict_mode hints_wrapper flex_attention auto_functionalized auto_functionalized_v2 invoke_subgraph"
 )
 #: torch._export.serde.serialize._SYM_OPS and the getitem that the loader itself writes.
-_PLAIN = frozenset(
+_PLAIN = words(
     "_operator.or_ _operator.and_ _operator.le _operator.lt _operator.ge _operator.gt _operator.eq _operator.ne "
     "_operator.truediv _operator.floordiv _operator.mod _operator.neg _operator.pos _operator.lshift _operator.rshift "
     "_operator.pow _operator.add _operator.sub _operator.mul _operator.getitem math.trunc math.ceil math.floor "
     "torch._sym_sqrt torch.sym_not torch.sym_float torch.sym_int torch.sym_max torch.sym_min torch.sym_ite "
-    "torch.sym_sum".split()
+    "torch.sym_sum"
 )
 _OVERLOAD = re.compile(r"torch\.ops\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.([A-Za-z_]\w*)", re.ASCII)
 _HIGHER = re.compile(r"torch\.ops\.higher_order\.([A-Za-z_]\w*)", re.ASCII)

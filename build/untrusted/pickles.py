@@ -17,6 +17,7 @@ from typing import Any
 
 from build.errors import UntrustedInputError
 from build.untrusted.container import Container, Limits
+from build.untrusted.words import words
 
 #: bytes per element of torch's storage types.
 STORAGE_BYTES = {
@@ -30,10 +31,10 @@ _DTYPE_BYTES = {
     "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,
 }  # fmt: skip
 
-_OPCODES = frozenset(
+_OPCODES = words(
     "PROTO FRAME GLOBAL STACK_GLOBAL REDUCE MARK TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE EMPTY_LIST EMPTY_DICT APPEND "
     "APPENDS SETITEM SETITEMS NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE "
-    "BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE STOP".split()
+    "BINPERSID BINPUT LONG_BINPUT BINGET LONG_BINGET MEMOIZE STOP"
 )
 _MAX_PICKLE_BYTES = 64 << 20
 _MAX_NUMEL = 2**62
@@ -99,11 +100,12 @@ def check_opcodes(data: bytes, where: str) -> None:
             name = opcode.name
             if name not in _OPCODES:
                 raise _refuse(where, f"the pickle uses {name}, which plain tensors do not need")
-            if name in ("BINPUT", "LONG_BINPUT") and int(argument or 0) > operations:
+            if name in ("BINPUT", "LONG_BINPUT") and (argument or 0) > operations:
                 raise _refuse(where, "the pickle asks for an absurd amount of memory")
             if name == "GLOBAL":
-                _allowed(*str(argument).split(" ", 1), where)
-            if name == "STOP" and position + 1 != len(data):
+                module, _, attribute = str(argument).partition(" ")
+                _allowed(module, attribute, where)
+            if name == "STOP" and (position or 0) + 1 != len(data):
                 raise _refuse(where, "bytes follow the end of the pickle")
     except UntrustedInputError:
         raise

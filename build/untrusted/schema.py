@@ -11,8 +11,9 @@ import typing
 from typing import Any
 
 from build.errors import InputError, UntrustedInputError
-from build.untrusted.container import DAMAGED, DEFAULT_LIMITS, Container
-from build.untrusted.layout import CONSTANTS, MODEL, NEWER, WEIGHTS, read_json, walk
+from build.untrusted.container import DAMAGED, DEFAULT_LIMITS, NEWER, Container
+from build.untrusted.layout import CONSTANTS, MODEL, WEIGHTS, walk
+from build.untrusted.strict_json import read_json
 
 _MAX_INT = 2**63
 #: namespace -> the well-known module whose import registers its ops.

@@ -12,7 +12,7 @@ from build.errors import VerificationError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[np.generic]
+    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)

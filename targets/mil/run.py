@@ -22,7 +22,7 @@ from .registry import OPERATIONS, Args
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[np.generic]
+    Array = npt.NDArray[Any]
 
 #: operations that only move values: what they give is already rounded.
 _MOVES = frozenset(

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
@@ -155,11 +156,8 @@ def _op_in(message: str) -> str | None:
 
 
 def _source_in(message: str) -> str | None:
-    class Traced:
-        meta = {"stack_trace": message}
-
     if 'File "' in message:
-        found = source_of(Traced())  # type: ignore[arg-type]
+        found = source_of(SimpleNamespace(meta={"stack_trace": message}))  # type: ignore[arg-type]
         if found:
             return found
     located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)

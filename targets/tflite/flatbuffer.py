@@ -47,7 +47,7 @@ def read(content: bytes) -> Any:
 
 
 def write(model: Any) -> bytes:
-    """Bytes of a ``ModelT``: the same model gives the same bytes, weights aligned to 16 bytes, shared ones stored once."""
+    """Bytes of a ``ModelT``, the same for the same model: weights aligned to 16 bytes, shared ones stored once."""
     import flatbuffers
 
     _compact(model)

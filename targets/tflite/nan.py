@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: Measured on ai-edge-litert 2.3: comparisons inside these kernels let the other operand win over NaN.
 _DROPS_NAN = frozenset(
-    [
+    {
         "relu",
         "relu_",
         "relu6",
@@ -50,7 +50,7 @@ _DROPS_NAN = frozenset(
         "gelu",
         "sign",
         "prelu",
-    ]
+    }
 )
 
 

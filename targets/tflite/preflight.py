@@ -91,7 +91,7 @@ def _refusal(node: Any, name: str) -> tuple[str, str]:
             return "the size of its result depends on values, not on shapes", (
                 "Use a form with a fixed size (a mask and torch.where instead of indexing)."
             )
-    if name.startswith("aten._local_scalar_dense") or name.startswith("aten.item"):
+    if name.startswith(("aten._local_scalar_dense", "aten.item")):
         return "it turns a tensor's value into a number that steers the program", "Keep the value a tensor."
     if name.startswith(_RANDOM):
         return "LiteRT has no random numbers that equal PyTorch's", (

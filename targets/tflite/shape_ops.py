@@ -9,6 +9,8 @@ from build.errors import LoweringError
 from targets.tflite.flatbuffer import DTYPES
 
 _INT32 = DTYPES["int32"]
+#: Version of the kernels to ask for, where it isn't 1 (``op_version.cc`` of LiteRT).
+_VERSIONS = {"BROADCAST_TO": 2, "DEQUANTIZE": 3}
 
 
 class ShapeBuilder:
@@ -92,7 +94,8 @@ class ShapeBuilder:
                 return i
         entry = schema.OperatorCodeT()
         # Codes over 127 live in builtinCode alone; readers take the larger of the two.
-        entry.builtinCode, entry.deprecatedBuiltinCode, entry.version = code, min(code, 127), 1
+        entry.builtinCode, entry.deprecatedBuiltinCode = code, min(code, 127)
+        entry.version = _VERSIONS.get(name, 1)
         self._model.operatorCodes.append(entry)
         return len(self._model.operatorCodes) - 1
 

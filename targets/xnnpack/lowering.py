@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, LoweringError, UnsupportedError, VerificationError
 from build.legalize import legalize
-from targets.contract import Dim, Lowered, LowerRequest, Signature
+from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
 from targets.xnnpack import coverage, diagnosis, partition, preflight, ranges
 from targets.xnnpack.runner import ExecuTorchRunner
 
@@ -62,9 +62,10 @@ FP16_REWRITES: Sequence[str] = (*REWRITES, "half_inside")
 
 @dataclass(frozen=True, kw_only=True)
 class _Converted:
-    edge_program: Any
     executorch_program: Any
     data: bytes
+    coverage: Coverage
+    loses_nan: tuple[str, ...]
 
 
 def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
@@ -132,12 +133,11 @@ def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: b
     except LoweringError:
         path.unlink()
         raise
-    unsafe = coverage.loses_nan(converted.edge_program)
     return Lowered(
         files=(FILE,),
-        coverage=coverage.count(converted.edge_program),
-        warnings=tuple(f"NaN or infinity does not pass as in PyTorch through {op}" for op in unsafe),
-        nan_unsafe=unsafe,
+        coverage=converted.coverage,
+        warnings=tuple(f"NaN or infinity does not pass as in PyTorch through {op}" for op in converted.loses_nan),
+        nan_unsafe=converted.loses_nan,
         contract={
             "method": "forward",
             "inputs": [s.name for s in request.signature.inputs],
@@ -198,9 +198,14 @@ def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
         written = set(edge_program.graph_signature.buffers_to_mutate.values())
         names = [n for n, buffer in edge_program.graph_signature.inputs_to_buffers.items() if buffer in written]
         passes = [InitializedMutableBufferPass(names)] if names else []
+        # Counted before to_executorch, which turns the edge program's ops into their out variants in place.
+        counted, unsafe = coverage.count(edge_program), coverage.loses_nan(edge_program)
         manager = edge.to_executorch(ExecutorchBackendConfig(passes=passes))
     return _Converted(
-        edge_program=edge_program, executorch_program=manager.executorch_program, data=bytes(manager.buffer)
+        executorch_program=manager.executorch_program,
+        data=bytes(manager.buffer),
+        coverage=counted,
+        loses_nan=unsafe,
     )
 
 

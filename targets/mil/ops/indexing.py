@@ -36,7 +36,7 @@ def _batched(x: Any, indices: Any, batch_dims: int, one: Callable[[Any, Any], An
     lead = x.shape[:batch_dims]
     pairs = zip(x.flatten(0, batch_dims - 1), indices.flatten(0, batch_dims - 1), strict=True)
     rows = torch.stack([one(a, b) for a, b in pairs])
-    return rows.reshape(*lead, *rows.shape[1:])
+    return rows.reshape([*lead, *rows.shape[1:]])
 
 
 @operation("gather")
@@ -47,7 +47,7 @@ def _gather(args: Args) -> Any:
 
     def one(a: Any, at: Any) -> Any:
         rows = a.index_select(axis - batch, at.reshape(-1))
-        return rows.reshape(*a.shape[: axis - batch], *at.shape, *a.shape[axis - batch + 1 :])
+        return rows.reshape([*a.shape[: axis - batch], *at.shape, *a.shape[axis - batch + 1 :]])
 
     return _batched(x, indices, batch, one)
 

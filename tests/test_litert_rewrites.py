@@ -1,0 +1,131 @@
+"""The rewrites that only LiteRT needs keep the meaning of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from build.legalize import legalize
+
+
+class _Function(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def _rewritten(function: Callable[..., Any], args: tuple[Any, ...], name: str, op: str) -> tuple[Any, Any]:
+    """Outputs before and after the rewrite ``name``, which must have removed ``op``."""
+    program = torch.export.export(_Function(function), args)
+    assert any(str(n.target) == op for n in program.graph.nodes), f"{op} is not in the program"
+    legal = legalize(program, [name])
+    assert not any(str(n.target) == op for n in legal.graph.nodes)
+    return function(*args), legal.module()(*args)
+
+
+def _same(wanted: Any, got: Any) -> None:
+    for a, b in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,)):
+        torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-6, equal_nan=True)
+
+
+TIES = torch.tensor([[3.0, 1.0, 3.0, -2.0, 1.0], [0.0, 0.0, 7.0, 7.0, -1.0]])
+SMALLEST = torch.tensor([[-(2**31), 5, 2**31 - 1, 5, 0]], dtype=torch.int32)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("x", [TIES, SMALLEST], ids=["floats with ties", "extreme integers"])
+def test_sort_is_stable_and_survives_the_smallest_integer(x: torch.Tensor, descending: bool) -> None:
+    wanted, got = _rewritten(
+        lambda t: tuple(torch.sort(t, -1, descending=descending)), (x,), "sort_by_topk", "aten.sort.default"
+    )
+    torch.testing.assert_close(got[0], wanted[0])
+    torch.testing.assert_close(x.gather(-1, got[1]), wanted[0])
+
+
+def test_sort_along_another_dimension() -> None:
+    wanted, got = _rewritten(lambda t: t.sort(0)[0], (torch.randn(4, 3),), "sort_by_topk", "aten.sort.default")
+    _same(wanted, got)
+
+
+@pytest.mark.parametrize(("dim", "largest"), [(0, True), (1, False), (0, False)])
+def test_topk_in_every_direction(dim: int, largest: bool) -> None:
+    x = torch.randn(5, 6)
+    program = torch.export.export(_Function(lambda t: tuple(t.topk(3, dim, largest))), (x,))
+    got = legalize(program, ["topk_last_largest"]).module()(x)
+    _same(tuple(x.topk(3, dim, largest)), got)
+
+
+def test_scatter_add_with_repeated_and_missing_positions() -> None:
+    base, src = torch.randn(4, 5), torch.randn(3, 6)
+    index = torch.tensor([[0, 0, 4, 2, 2, 2], [1, 1, 1, 1, 1, 1], [3, 4, 0, 4, 3, 0]])
+    wanted, got = _rewritten(
+        lambda x, i, s: x.scatter_add(1, i, s),
+        (base, index, src),
+        "scatter_add_by_compare",
+        "aten.scatter_add.default",
+    )
+    _same(wanted, got)
+
+
+def test_scatter_add_along_the_first_dimension() -> None:
+    base, src, index = torch.zeros(6, 3), torch.randn(4, 3), torch.randint(0, 6, (4, 3))
+    wanted, got = _rewritten(
+        lambda x, i, s: x.scatter_add(0, i, s),
+        (base, index, src),
+        "scatter_add_by_compare",
+        "aten.scatter_add.default",
+    )
+    _same(wanted, got)
+
+
+def test_accumulating_index_put_counts_negative_positions_from_the_end() -> None:
+    x, index, values = torch.randn(5, 2), torch.tensor([0, -1, 0, 4]), torch.randn(4, 2)
+    wanted, got = _rewritten(
+        lambda t, i, v: t.index_put((i,), v, accumulate=True),
+        (x, index, values),
+        "index_put_accumulate_by_compare",
+        "aten.index_put.default",
+    )
+    _same(wanted, got)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "padding", "dilation", "ceil"),
+    [
+        (2, 2, 0, 1, False),
+        (3, 2, 1, 1, False),
+        (3, 2, 1, 2, False),
+        (2, 2, 0, 1, True),
+        ((2, 3), (1, 2), (1, 1), 1, True),
+    ],
+)
+def test_max_pool_positions(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
+    x = torch.randn(2, 3, 9, 7)
+    wanted, got = _rewritten(
+        lambda t: tuple(F.max_pool2d(t, kernel, stride, padding, dilation, ceil, return_indices=True)),
+        (x,),
+        "max_pool2d_indices_by_windows",
+        "aten.max_pool2d_with_indices.default",
+    )
+    _same(wanted, got)
+
+
+def test_a_row_masked_throughout_gives_zeros() -> None:
+    q, k, v = (torch.randn(1, 2, 4, 8) for _ in range(3))
+    mask = torch.ones(4, 4, dtype=torch.bool).tril()
+    mask[2] = False
+    wanted, got = _rewritten(
+        lambda a, b, c, m: F.scaled_dot_product_attention(a, b, c, m),
+        (q, k, v, mask),
+        "masked_attention_by_matmul",
+        "aten.scaled_dot_product_attention.default",
+    )
+    _same(wanted, got)
+    assert not got[..., 2, :].any()
