@@ -103,7 +103,7 @@ def _load(stream: IO[bytes], path: Path) -> ExportedProgram:
 
 
 def _check_whole(program: ExportedProgram, path: Path) -> None:
-    """Whatever reads the program later relies on its structure: the graph's inputs and outputs are those it declares."""
+    """Whatever reads the program later relies on this: the graph takes the inputs that it declares."""
     from torch.utils._pytree import tree_leaves
 
     from build.untrusted.metadata import check_metadata

@@ -24,7 +24,6 @@ _CAPTURE_CODE = (
     "build/record.py",
     "targets/contract.py",
     "targets/checks.py",
-    "models/spec.py",
 )
 _RESERVED = ("program", "logs", "cache", "bundles")
 
@@ -72,7 +71,7 @@ def _model(name: str, versions: Mapping[str, str]) -> Source:
     key = key_of(
         kind="model",
         name=name,
-        code=code_hash([facts.module.replace(".", "/") + ".py", "models/weights_cache.py", *_CAPTURE_CODE]),
+        code=code_hash(["models", *_CAPTURE_CODE]),
         versions={p: versions.get(p, "absent") for p in (*packages, "python")},
     )
     return Source(name=name, key=key, job={"kind": "model", "name": name, "key": key})

@@ -186,9 +186,7 @@ def check_outputs(signature: Signature, sizes: Mapping[str, int], outputs: Mappi
         if str(array.dtype) != spec.dtype:
             raise VerificationError(f"{runtime} returned '{spec.name}' as {array.dtype}, the program's is {spec.dtype}")
         wanted = [_expected(dim, sizes) for dim in spec.shape]
-        if array.ndim != len(wanted) or not all(
-            w is None or w == s for w, s in zip(wanted, array.shape, strict=True)
-        ):
+        if array.ndim != len(wanted) or not all(w is None or w == s for w, s in zip(wanted, array.shape, strict=True)):
             shown = ["?" if w is None else w for w in wanted]
             raise VerificationError(
                 f"{runtime} returned '{spec.name}' with shape {list(array.shape)}, these inputs imply {shown}"

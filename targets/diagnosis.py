@@ -18,13 +18,32 @@ if TYPE_CHECKING:
 
 #: dtypes that cross a numpy boundary; a program's inputs and outputs must be of these.
 NUMPY_DTYPES = frozenset(
-    "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64".split()
+    ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
 )
 
 #: a fresh draw at each call: no two runtimes agree on it, so its output cannot be verified.
 RANDOM_OPS = frozenset(
-    "rand rand_like randn randn_like randint randint_like randperm bernoulli bernoulli_ multinomial normal normal_"
-    " normal_functional poisson uniform uniform_ exponential_ native_dropout rrelu_with_noise".split()
+    [
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "randperm",
+        "bernoulli",
+        "bernoulli_",
+        "multinomial",
+        "normal",
+        "normal_",
+        "normal_functional",
+        "poisson",
+        "uniform",
+        "uniform_",
+        "exponential_",
+        "native_dropout",
+        "rrelu_with_noise",
+    ]
 )
 
 
@@ -70,9 +89,7 @@ def _op_finding(node: Node, rewrites: Mapping[str, str], refused: Mapping[str, R
     return Finding(subject=name, kind="op", verdict="fine", source=source)
 
 
-def op_findings(
-    program: ExportedProgram, rewrites: Sequence[str], refused: Mapping[str, Refusal]
-) -> list[Finding]:
+def op_findings(program: ExportedProgram, rewrites: Sequence[str], refused: Mapping[str, Refusal]) -> list[Finding]:
     """One finding for each op of the program, its worst verdict; refused ones first."""
     faults = {op: REGISTRY[name].fault for name in rewrites if name in REGISTRY for op in REGISTRY[name].ops}
     rank = {"refused": 0, "rewritten": 1, "fine": 2}
@@ -156,9 +173,7 @@ def blame(
     words = text if text is not None else _all_words(error)
     node = _named_node(program, words)
     reason = first_reason(words)
-    remedy = (
-        "Replace the op in the model by others with the same result, or leave this target out (--targets)."
-    )
+    remedy = "Replace the op in the model by others with the same result, or leave this target out (--targets)."
     if node is None:
         return LoweringError(f"{runtime} cannot convert '{model}': {reason}", op="the program", remedy=remedy)
     name = op_name(node)
@@ -210,7 +225,9 @@ def first_reason(words: str) -> str:
     clean = re.sub(r"\x1b\[[0-9;]*m|\[0m", "", words)
     clean = re.sub(r"(?<!\w)/[\w./+-]+/", "", clean)
     lines = [" ".join(line.split()) for line in clean.splitlines()]
-    strong = re.compile(r"no conversion rule|no onnx function|not supported|unsupported|failed to|cannot|not implemented|error", re.I)
+    strong = re.compile(
+        r"no conversion rule|no onnx function|not supported|unsupported|failed to|cannot|not implemented|error", re.I
+    )
     noise = re.compile(r"^(Check '|FrontEnd API|Summary:|\W*$|File \"|This is step)")
     useful = [line for line in lines if line and not noise.match(line)]
     best = next((line for line in useful if strong.search(line)), useful[0] if useful else "no reason was given")

@@ -34,6 +34,8 @@ REWRITES: Sequence[str] = (
     "rms_norm_written_out",
     "group_norm_two_pass",
     "instance_norm_two_pass",
+    "transposed_convolution_cropped",
+    "transposed_convolution1d_cropped",
     "bucketize_by_compare",
     "col2im_by_transposed_convolution",
     "index_add_written_out",

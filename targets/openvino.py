@@ -12,7 +12,7 @@ from build.errors import EdgeportError, InputError, LoweringError, MissingToolEr
 from build.legalize import legalize
 from build.program import op_name, op_nodes, source_of
 from targets.checks import check_inputs, check_outputs, range_text, signature_from_json, signature_to_json
-from targets.contract import Coverage, Dim, DynamicDim, Finding, Lowered, LowerRequest, Signature, TensorSpec
+from targets.contract import Coverage, Dim, Finding, Lowered, LowerRequest, Signature, TensorSpec
 from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, nan_unsafe, op_findings, packet
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ REWRITES: tuple[str, ...] = (
     "left_shift_by_product",
     "right_shift_by_division",
     "cumprod_by_doubling",
-    "scatter_as_reduce",
-    "scatter_value_as_reduce",
     "var_any_correction",
     "std_any_correction",
     "lstm_cell_written_out",
@@ -61,6 +59,15 @@ REWRITES: tuple[str, ...] = (
     "adaptive_avg_pool2d_by_windows",
     "antialiased_bilinear_by_matmul",
     "grouped_query_attention",
+    "max_dim_with_nan",
+    "min_dim_with_nan",
+    "max_all_with_nan",
+    "min_all_with_nan",
+    "amax_with_nan",
+    "amin_with_nan",
+    "argmax_with_nan",
+    "argmin_with_nan",
+    "sign_of_nan",
     "own_output_nodes",
 )
 
@@ -84,21 +91,78 @@ _REFUSED: dict[str, Refusal] = {}
 #: other operand or infinity, sorts and searches order NaN differently.
 _NAN_UNSAFE = frozenset(
     f"aten.{op}"
-    for op in (
-        "relu relu_ relu6 hardtanh hardtanh_ hardsigmoid hardswish celu clamp clamp_min clamp_max maximum minimum max min"
-        " amax amin aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices"
-        " adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d exp exp2 expm1 softmax _softmax log_softmax"
-        " _log_softmax logsumexp scaled_dot_product_attention sign sgn argmax argmin sort argsort topk median any all"
-        " fmax fmin"
-    ).split()
+    for op in [
+        "relu",
+        "relu_",
+        "relu6",
+        "hardtanh",
+        "hardtanh_",
+        "hardsigmoid",
+        "hardswish",
+        "celu",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "maximum",
+        "minimum",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "aminmax",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "max_pool1d_with_indices",
+        "max_pool2d_with_indices",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "exp",
+        "exp2",
+        "expm1",
+        "softmax",
+        "_softmax",
+        "log_softmax",
+        "_log_softmax",
+        "logsumexp",
+        "scaled_dot_product_attention",
+        "sign",
+        "sgn",
+        "argmax",
+        "argmin",
+        "sort",
+        "argsort",
+        "topk",
+        "median",
+        "any",
+        "all",
+        "fmax",
+        "fmin",
+    ]
 )
 
 #: integer ops whose result can leave 32 bits although their operands fit.
 _GROWING = frozenset(
     f"aten.{op}"
-    for op in (
-        "mul pow cumsum cumprod prod sum matmul mm bmm mv dot addmm baddbmm __lshift__ bitwise_left_shift square"
-    ).split()
+    for op in [
+        "mul",
+        "pow",
+        "cumsum",
+        "cumprod",
+        "prod",
+        "sum",
+        "matmul",
+        "mm",
+        "bmm",
+        "mv",
+        "dot",
+        "addmm",
+        "baddbmm",
+        "__lshift__",
+        "bitwise_left_shift",
+        "square",
+    ]
 )
 
 _INT32 = range(-(2**31), 2**31)
@@ -217,7 +281,10 @@ def _set_interface(model: Any, signature: Signature) -> None:
             op="the program",
             remedy="Return each tensor once, and use each input.",
         )
-    for port, spec in (*zip(model.inputs, signature.inputs), *zip(model.outputs, signature.outputs)):
+    for port, spec in (
+        *zip(model.inputs, signature.inputs, strict=True),
+        *zip(model.outputs, signature.outputs, strict=True),
+    ):
         port.get_tensor().set_names({spec.name})
         port.get_node().set_friendly_name(spec.name)
         if port.get_element_type().get_type_name() != _ELEMENT_TYPES[spec.dtype]:
@@ -370,7 +437,9 @@ class OpenVinoRunner:
         _check_width(inputs)
         request = self._compiled.create_infer_request()
         for i, spec in enumerate(self._signature.inputs):
-            request.set_input_tensor(i, ov.Tensor(np.ascontiguousarray(inputs[spec.name]).reshape(inputs[spec.name].shape)))
+            request.set_input_tensor(
+                i, ov.Tensor(np.ascontiguousarray(inputs[spec.name]).reshape(inputs[spec.name].shape))
+            )
         try:
             request.infer()
         except RuntimeError as error:

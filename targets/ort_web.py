@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, LoweringError, MissingToolError, VerificationError
+from build.errors import LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
 from targets.checks import check_inputs, check_outputs, dim_text, signature_from_json, signature_to_json
-from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature, TensorSpec
+from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import Refusal, blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 
 if TYPE_CHECKING:
@@ -41,6 +41,15 @@ REWRITES: tuple[str, ...] = (
     "avg_pool2d_exact",
     "avg_pool1d_exact",
     "antialiased_bilinear_by_matmul",
+    "max_dim_with_nan",
+    "min_dim_with_nan",
+    "max_all_with_nan",
+    "min_all_with_nan",
+    "amax_with_nan",
+    "amin_with_nan",
+    "argmax_with_nan",
+    "argmin_with_nan",
+    "sign_of_nan",
     "own_output_nodes",
 )
 
@@ -65,10 +74,29 @@ _REFUSED: dict[str, Refusal] = {}
 #: compare in vectors, its searches order NaN differently.
 _NAN_UNSAFE = frozenset(
     f"aten.{op}"
-    for op in (
-        "max min amax amin aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices"
-        " adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d sign sgn argmax argmin sort argsort topk median"
-    ).split()
+    for op in [
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "aminmax",
+        "max_pool1d",
+        "max_pool2d",
+        "max_pool3d",
+        "max_pool1d_with_indices",
+        "max_pool2d_with_indices",
+        "adaptive_max_pool1d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "sign",
+        "sgn",
+        "argmax",
+        "argmin",
+        "sort",
+        "argsort",
+        "topk",
+        "median",
+    ]
 )
 
 
@@ -134,7 +162,9 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="ONNX Runtime") from error
     del session
-    return Lowered(files=files, coverage=_coverage(model), warnings=notes, nan_unsafe=fragile, contract={"opset": OPSET})
+    return Lowered(
+        files=files, coverage=_coverage(model), warnings=notes, nan_unsafe=fragile, contract={"opset": OPSET}
+    )
 
 
 def _set_interface(model: Any, signature: Signature) -> None:
@@ -152,13 +182,16 @@ def _set_interface(model: Any, signature: Signature) -> None:
             op="the program",
             remedy="Return each tensor once, and use each input.",
         )
-    pairs = [*zip(graph.input, signature.inputs), *zip(graph.output, signature.outputs)]
+    pairs = [
+        *zip(graph.input, signature.inputs, strict=True),
+        *zip(graph.output, signature.outputs, strict=True),
+    ]
     _rename(graph, {value.name: spec.name for value, spec in pairs})
     for value, spec in pairs:
         tensor = value.type.tensor_type
         if tensor.elem_type != _element_type(spec.dtype):
             raise LoweringError(
-                f"the ONNX exporter made '{spec.name}' of element type {tensor.elem_type}, the program's is {spec.dtype}",
+                f"the ONNX exporter made '{spec.name}' element type {tensor.elem_type}, the program's is {spec.dtype}",
                 op=f"the tensor '{spec.name}'",
                 remedy="Cast it explicitly in the model.",
             )
@@ -286,7 +319,7 @@ def _session(path: Path) -> Any:
 
 
 def _coverage(model: Any) -> Coverage:
-    """All nodes: the session was created with the CPU provider alone, which refuses a node that it has no kernel for."""
+    """All nodes: a session with the CPU provider alone refuses a node that it has no kernel for."""
     ops: Counter[str] = Counter(node.op_type for graph in _graphs(model.graph) for node in graph.node)
     return Coverage(
         delegated=sum(ops.values()), method="nodes of the ONNX graph; the CPU provider has a kernel for each"

@@ -262,7 +262,8 @@ def unknown_entry(data: bytes, rng: random.Random) -> bytes:
     top = _prefix(entries)
     name = rng.choice(
         (
-            "data/aotinductor/model/model.so", "data/executorch/model.pte", "models/other.json", "data/weights/weight_99",
+            "data/aotinductor/model/model.so", "data/executorch/model.pte", "models/other.json",
+            "data/weights/weight_99",
             "data/constants/model.pt", "data/constants/custom_obj_0", "data/constants/opaque_obj_0", "version",
             "serialized_exported_program.json", "data/nested.zip",
         )
@@ -454,7 +455,8 @@ def plausible(data: bytes, rng: random.Random) -> bytes:
 
 
 OTHER_OPS = (
-    "relu.default", "add.Tensor", "cat.default", "reshape.default", "sym_size.int", "item.default", "empty.memory_format",
+    "relu.default", "add.Tensor", "cat.default", "reshape.default", "sym_size.int", "item.default",
+    "empty.memory_format",
     "max.dim", "resize_.default", "as_strided.default", "split.Tensor", "_assert_scalar.default", "no_such_op.default",
     "embedding.default", "index.Tensor", "set_.source_Tensor", "native_batch_norm.default",
 )  # fmt: skip

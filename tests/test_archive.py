@@ -275,11 +275,23 @@ def test_weights_must_fit_their_bytes(old: str, new: str, saved: dict[str, tuple
 def test_a_damaged_byte_is_found_though_torch_does_not_look(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
     path, program = saved["conv"]
     data = bytearray(path.read_bytes())
-    weight = program.state_dict["net.0.weight"].numpy().tobytes()
+    weight = program.state_dict["net.0.weight"].detach().numpy().tobytes()
     data[data.find(weight) + 3] ^= 1
     (tmp_path / "d.pt2").write_bytes(data)
     assert torch.export.load(tmp_path / "d.pt2") is not None
     _refused(tmp_path / "d.pt2", "damaged", "CRC")
+
+
+def test_messages_stay_on_one_line_whatever_the_names(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
+    path, _ = saved["conv"]
+    long = "a\\nb" * 5000
+    for entry in ("models/model.json", "data/weights/model_weights_config.json"):
+        for old in ('"net.0.weight"', '"dtype"'):
+            if f"{old}".encode() in _entries(path)[f"program/{entry}"]:
+                assert len(_refused(_edit(path, tmp_path / "n.pt2", entry, old, f'"{long}"'))) < 600
+    entries = _entries(path)
+    entries[f"program/{'n' * 60_000}"] = b""
+    assert len(_refused(_write(tmp_path / "e.pt2", entries))) < 600
 
 
 def test_size_limits(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ def _raw(folder: Path, header: object, body: bytes = b"") -> Path:
 
 
 def test_calls_come_back_in_natural_order_each_with_its_own_sizes(tmp_path: Path) -> None:
-    calls = [Call(id=i, inputs=_tensors(n, 8 * n), label=lab) for i, n, lab in (("10", 3, None), ("2", 1, 7), ("a", 8, 0))]
+    calls = [
+        Call(id=i, inputs=_tensors(n, 8 * n), label=lab) for i, n, lab in (("10", 3, None), ("2", 1, 7), ("a", 8, 0))
+    ]
     write_calls(tmp_path / "c.safetensors", calls)
     found = read_calls(tmp_path / "c.safetensors", SIGNATURE)
     assert [(c.id, c.label) for c in found] == [("2", 7), ("10", None), ("a", 0)]
@@ -175,7 +177,9 @@ def test_damaged_headers(header: object, body: bytes, words: str, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"1234567", (2**63).to_bytes(8, "little"), (50).to_bytes(8, "little") + b"{}"])
+@pytest.mark.parametrize(
+    "content", [b"", b"1234567", (2**63).to_bytes(8, "little"), (50).to_bytes(8, "little") + b"{}"]
+)
 def test_a_header_length_that_cannot_be(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "h.safetensors").write_bytes(content)
     with pytest.raises(UntrustedInputError, match="header should have"):

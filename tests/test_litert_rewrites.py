@@ -31,7 +31,8 @@ def _rewritten(function: Callable[..., Any], args: tuple[Any, ...], name: str, o
 
 
 def _same(wanted: Any, got: Any) -> None:
-    for a, b in zip(wanted if isinstance(wanted, tuple) else (wanted,), got if isinstance(got, tuple) else (got,)):
+    pair = [v if isinstance(v, tuple) else (v,) for v in (wanted, got)]
+    for a, b in zip(*pair, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
@@ -129,3 +130,18 @@ def test_a_row_masked_throughout_gives_zeros() -> None:
     )
     _same(wanted, got)
     assert not got[..., 2, :].any()
+
+
+@pytest.mark.parametrize(
+    ("padding", "extra", "stride", "groups", "dilation"),
+    [(1, 1, 2, 1, 1), ((0, 2), 0, (1, 2), 2, 1), (0, 1, 2, 1, 1), (1, (0, 2), 3, 2, 2)],
+)
+def test_transposed_convolution_with_output_padding(
+    padding: Any, extra: Any, stride: Any, groups: int, dilation: int
+) -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.ConvTranspose2d(4, 6, (3, 5), stride, padding, extra, groups, True, dilation)
+    x = torch.randn(2, 4, 5, 6)
+    program = torch.export.export(layer, (x,))
+    got = legalize(program, ["transposed_convolution_cropped"]).module()(x)
+    torch.testing.assert_close(got, layer(x), rtol=1e-5, atol=1e-5)

@@ -182,3 +182,78 @@ def max_pool2d_indices_by_windows(
     rows = row_in * steps[0] + (torch.arange(sizes[0]) * strides[0] - pads[0]).unsqueeze(-1)
     columns = column_in * steps[1] + (torch.arange(sizes[1]) * strides[1] - pads[1])
     return torch.amax(windows, -1), rows * width + columns
+
+
+_TRANSPOSED = "litert-torch fails on transposed convolutions with output padding, or with padding and groups"
+
+
+def _transposed(
+    function: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    extra: Any,
+    groups: int,
+    dilation: Any,
+) -> Any:
+    """A transposed convolution without padding, cropped (or extended by zeros), and then the bias."""
+    import torch.nn.functional as F
+
+    axes = weight.dim() - 2
+
+    def per_axis(value: Any) -> list[int]:
+        values = [value] if isinstance(value, int) else list(value)
+        return values * axes if len(values) == 1 else values
+
+    strides, pads, extras, steps = per_axis(stride), per_axis(padding), per_axis(extra), per_axis(dilation)
+    if not any(extras) and (groups == 1 or not any(pads)):
+        return NotImplemented
+    full = function(x, weight, None, strides, [0] * axes, [0] * axes, groups, steps)
+    around: list[int] = []
+    for pad, more in zip(reversed(pads), reversed(extras), strict=True):
+        around += [-pad, more - pad]
+    cut = full
+    for axis in range(axes):
+        low, high = around[2 * (axes - 1 - axis)], around[2 * (axes - 1 - axis) + 1]
+        size = cut.shape[axis - axes]
+        cut = cut.narrow(axis - axes, -low, size + low + min(high, 0))
+    y = F.pad(cut, [max(a, 0) for a in around]) if any(a > 0 for a in around) else cut
+    return y if bias is None else y + bias.reshape([-1] + [1] * axes)
+
+
+@decomposition("aten.conv_transpose2d.input", fault=_TRANSPOSED)
+def transposed_convolution_cropped(
+    x: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Transposed convolution in two dimensions, its padding as a crop of the result."""
+    import torch
+
+    function = torch.ops.aten.conv_transpose2d.input
+    return _transposed(function, x, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+@decomposition("aten.conv_transpose1d.default", fault=_TRANSPOSED)
+def transposed_convolution1d_cropped(
+    x: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Any:
+    """Transposed convolution in one dimension, its padding as a crop of the result."""
+    import torch
+
+    function = torch.ops.aten.conv_transpose1d.default
+    return _transposed(function, x, weight, bias, stride, padding, output_padding, groups, dilation)

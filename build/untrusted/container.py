@@ -24,6 +24,7 @@ _DESCRIPTOR_BYTES = 24
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 _SUSPECT_BYTES = 1 << 20
 _CHUNK = 1 << 20
+_MAX_NAME = 256
 _NAME = re.compile(r"[A-Za-z0-9_.\-+ ()@=,/]+")
 
 NEWER = "Export the program again with torch 2.13, or update this tool."
@@ -148,6 +149,8 @@ class Container:
         name = entry.filename
         raw = getattr(entry, "orig_filename", name)
         parts = name.split("/")
+        if len(raw) > _MAX_NAME:
+            raise self._refuse(f"an entry's name has {len(raw)} characters: {raw[:60]!r}...")
         if raw != name or not _NAME.fullmatch(name) or name.startswith("/") or re.match(r"[A-Za-z]:", name):
             raise self._refuse(f"entry {raw!r} has an unsafe name (absolute, or with unusual characters)")
         if any(p in ("", ".", "..") for p in parts):

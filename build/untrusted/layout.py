@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from build.untrusted import grammar, pickles
 from build.untrusted.container import DAMAGED, NEWER, Container, Limits
 from build.untrusted.operators import check_operator
 from build.untrusted.payloads import PAYLOAD, check_payloads, check_unused
-from build.untrusted.strict_json import read_json
+from build.untrusted.strict_json import read_json, step
 
 #: torch._export.serde.schema.SCHEMA_VERSION of torch 2.13.
 SCHEMA_MAJOR = 8
@@ -76,7 +77,7 @@ def _check_version(model: dict[str, Any], container: Container) -> None:
     if type(major) is not int or not 0 <= major <= 1000:
         raise UntrustedInputError(f"{container.label}: {MODEL} has no schema version", remedy=DAMAGED)
     if major != SCHEMA_MAJOR:
-        maker = str(model.get("torch_version", "unknown"))[:40]
+        maker = re.sub(r"[^\w.+]", "?", str(model.get("torch_version", "unknown"))[:40])
         age = "a newer" if major > SCHEMA_MAJOR else "an older"
         raise UntrustedInputError(
             f"{container.label} was made by {age} torch: schema {major}, torch {maker}; this reads {SCHEMA_MAJOR}",
@@ -91,7 +92,7 @@ def walk(data: Any, path: str = "") -> Iterator[tuple[str, str, Any, dict[str, A
         where, key, value, owner = stack.pop()
         yield where, key, value, owner
         if isinstance(value, dict):
-            stack += [(f"{where}.{k[:40]}", k, v, value) for k, v in value.items()]
+            stack += [(step(where, k), k, v, value) for k, v in value.items()]
         elif isinstance(value, list):
             stack += [(f"{where}[{i}]", key, v, owner) for i, v in enumerate(value)]
 
@@ -154,7 +155,7 @@ def _check_bindings(model: dict[str, Any], payloads: dict[str, Any], label: str)
             f"{label}: {MODEL} has no graph or signature of the known form", remedy=DAMAGED
         ) from None
     for name, value in bound:
-        where = f"{label}: tensor '{str(name)[:80]}'"
+        where = f"{label}: tensor {str(name)[:80]!r}"
         entry = payloads.get(name) if isinstance(name, str) else None
         if entry is None:
             raise UntrustedInputError(f"{where} is used by the graph but is not in the file", remedy=DAMAGED)

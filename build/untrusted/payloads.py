@@ -30,7 +30,7 @@ def check_payloads(container: Container, config: str, *, trust: bool, limits: Li
     dtypes: dict[str, int] = {}
     pickled: set[str] = set()
     for name, entry in table.items():
-        where = f"{container.label}: {config}: '{name[:80]}'"
+        where = f"{container.label}: {config}: {name[:80]!r}"
         grammar.check_path(name, where)
         if not isinstance(entry, dict) or set(entry) != {"path_name", "is_param", "use_pickle", "tensor_meta"}:
             raise UntrustedInputError(f"{where} is not a tensor entry", remedy=DAMAGED)

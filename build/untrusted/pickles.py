@@ -132,7 +132,7 @@ def _allowed(module: str, name: str, where: str) -> Any:
         return _Dtype(name=name)
     if (module, name) == ("torch", "Size"):
         return tuple
-    raise _refuse(where, f"the pickle calls {module[:60]}.{name[:60]}")
+    raise _refuse(where, f"the pickle calls {ascii(module[:60] + chr(46) + name[:60])[1:-1]}")
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _rebuild(program: bytes, container: Container, where: str) -> None:
                 raise _Refused(f"a tensor on the device {str(location)[:20]!r}: move it to the cpu before export")
             item, entry = STORAGE_BYTES[storage_type.name], f"data/{key}"
             if type(numel) is not int or numel < 0 or entry not in container or container.size(entry) != numel * item:
-                raise _Refused(f"storage '{key[:20]}', whose size is not that of its bytes")
+                raise _Refused(f"storage {key[:20]!r}, whose size is not that of its bytes")
             return _Storage(key=key, item_bytes=item, numel=numel)
 
     try:

@@ -17,6 +17,7 @@ from build.errors import InputError, UntrustedInputError
 #: safetensors' own limit on the header.
 _MAX_HEADER = 100_000_000
 _MAX_RANK = 64
+_MAX_NAME = 256
 #: safetensors' dtype -> (torch's name, bytes per element).
 DTYPES = {
     "F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2),
@@ -94,7 +95,12 @@ def _json(path: Path, text: bytes) -> dict[str, Any]:
 
 def _entry(path: Path, name: str, value: Any, base: int) -> TensorEntry:
     shown = f"tensor {name[:80]!r}"
-    if not name.isprintable() or not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+    if (
+        not name.isprintable()
+        or len(name) > _MAX_NAME
+        or not isinstance(value, dict)
+        or set(value) != {"dtype", "shape", "data_offsets"}
+    ):
         raise _refuse(path, f"{shown} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:

@@ -13,7 +13,7 @@ from typing import Any
 from build.errors import InputError, UntrustedInputError
 from build.untrusted.container import DAMAGED, DEFAULT_LIMITS, NEWER, Container
 from build.untrusted.layout import CONSTANTS, MODEL, WEIGHTS, walk
-from build.untrusted.strict_json import read_json
+from build.untrusted.strict_json import read_json, step
 
 _MAX_INT = 2**63
 #: namespace -> the well-known module whose import registers its ops.
@@ -68,7 +68,7 @@ class _Checker:
         elif origin is dict:
             self._expect(isinstance(data, dict), "an object", data, path)
             for key, item in data.items():
-                self.check(arguments[1], item, f"{path}.{key[:40]}")
+                self.check(arguments[1], item, step(path, key))
         elif isinstance(kind, type) and issubclass(kind, enum.IntEnum):
             known = type(data) is int and data in set(map(int, kind))
             self._expect(known, f"a {kind.__name__} that this torch knows", data, path)
@@ -108,7 +108,7 @@ class _Checker:
                 optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
                 self._expect(field.name in data or optional, f"with a field {field.name!r}", sorted(data), path)
         for key, value in data.items():
-            self.check(hints[key], value, f"{path}.{key}")
+            self.check(hints[key], value, step(path, key))
 
     def _expect(self, fine: bool, what: str, data: Any, path: str) -> None:
         if not fine:

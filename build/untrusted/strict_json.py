@@ -9,6 +9,13 @@ from build.errors import UntrustedInputError
 from build.untrusted.container import DAMAGED, Container, Limits
 
 _MAX_JSON_DEPTH = 120
+_MAX_PATH = 160
+
+
+def step(path: str, key: str) -> str:
+    """The path of an object's field, for messages: one line, and no longer than one can read."""
+    path = f"{path}.{key}" if key.isidentifier() and len(key) <= 60 else f"{path}[{key[:40]!r}]"
+    return path if len(path) <= _MAX_PATH else f"{path[:60]} ... {path[-60:]}"
 
 
 def read_json(container: Container, name: str, limits: Limits) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Fitter:
         """``c1 * E1 + c2 * E2 + d``; only where there are more points than unknowns."""
         if len(self.points) < 4:
             return None
-        for (e1, a1), (e2, a2) in combinations(self._table, 2):
+        for (e1, a1), (e2, a2) in permutations(self._table, 2):
             for c in (1, -1, 2, -2):
                 rest = tuple(v - c * a for v, a in zip(values, a1, strict=True))
                 line = _line(rest, a2)

@@ -28,6 +28,7 @@ _RANDOM = frozenset(
 _DROPOUT = frozenset(("dropout", "dropout_", "alpha_dropout", "feature_dropout", "native_dropout"))
 
 _EXPORT_EVAL = "Call model.eval() before export."
+_PASS_NOISE = "Draw the numbers outside and pass them as an input."
 
 #: Ops without a kernel and without a rewrite, and what to do instead.
 _NO_KERNEL = {
@@ -122,7 +123,8 @@ def _ops(program: ExportedProgram, rewrites: list[str]) -> Iterator[Finding]:
     for node in op_nodes(program):
         name = op_name(node)
         if _is_random(node):
-            yield _refused_op(node, "it draws random numbers, so no run can be compared with PyTorch", _EXPORT_EVAL)
+            remedy = _EXPORT_EVAL if _packet(node) in _DROPOUT else _PASS_NOISE
+            yield _refused_op(node, "it draws random numbers, so no run can be compared with PyTorch", remedy)
         elif _is_data_dependent(node):
             yield _refused_op(
                 node,

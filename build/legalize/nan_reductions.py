@@ -1,0 +1,100 @@
+"""Largest, smallest and their places, with NaN as PyTorch has it: NaN wins, and the first NaN is its place.
+
+A runtime that compares in vectors returns the other operand, or whichever came last. The price is one comparison and
+one reduction over the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from build.legalize.common import dims_of
+from build.legalize.core import decomposition
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FAULT = "OpenVINO and ONNX Runtime lose NaN in reductions, and take another place for the largest"
+
+
+#: true while a rewrite below runs: the plain reduction that it calls is then left as it is.
+_inside: ContextVar[bool] = ContextVar("_inside", default=False)
+
+
+def _once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep a rewrite that calls its own op from rewriting that call too."""
+
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if _inside.get():
+            return NotImplemented
+        token = _inside.set(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _inside.reset(token)
+
+    return guarded
+
+
+def _any_nan(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
+    """Where a reduction meets NaN, as a sum of zeros and ones: neither runtime reduces a bool by ``or`` alike."""
+    import torch
+
+    marks = torch.where(torch.eq(x, x), torch.zeros_like(x), torch.ones_like(x))
+    return torch.gt(torch.sum(marks, dims, keepdim=keepdim), 0)
+
+
+def _extreme(op: str) -> Callable[..., Any]:
+    def reduce(x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+        import torch
+
+        if not x.is_floating_point() or x.dim() == 0:
+            return NotImplemented
+        dims = dims_of(x, dim)
+        plain: Tensor = getattr(torch.ops.aten, op).default(x, dims, keepdim)
+        return torch.where(_any_nan(x, dims, keepdim), torch.full_like(plain, float("nan")), plain)
+
+    return reduce
+
+
+def _place(op: str) -> Callable[..., Any]:
+    def search(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        import torch
+
+        if not x.is_floating_point() or x.dim() == 0 or dim is None:
+            return NotImplemented
+        find = getattr(torch.ops.aten, op).default
+        marks = torch.where(torch.eq(x, x), torch.zeros_like(x), torch.ones_like(x))
+        first_nan = torch.ops.aten.argmax.default(marks, dim, keepdim)
+        return torch.where(_any_nan(x, [dim % x.dim()], keepdim), first_nan, find(x, dim, keepdim))
+
+    return search
+
+
+def _both(op: str) -> Callable[..., Any]:
+    value, place = _extreme(f"a{op}"), _place(f"arg{op}")
+
+    def reduce(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+        if not x.is_floating_point() or x.dim() == 0:
+            return NotImplemented
+        return value(x, [dim], keepdim), place(x, dim, keepdim)
+
+    return reduce
+
+
+def _whole(op: str) -> Callable[..., Any]:
+    value = _extreme(f"a{op}")
+
+    def reduce(x: Tensor) -> Any:
+        return value(x, (), False)
+
+    return reduce
+
+
+for _op in ("max", "min"):
+    decomposition(f"aten.{_op}.dim", fault=_FAULT, name=f"{_op}_dim_with_nan")(_once(_both(_op)))
+    decomposition(f"aten.{_op}.default", fault=_FAULT, name=f"{_op}_all_with_nan")(_once(_whole(_op)))
+    decomposition(f"aten.a{_op}.default", fault=_FAULT, name=f"a{_op}_with_nan")(_once(_extreme(f"a{_op}")))
+    decomposition(f"aten.arg{_op}.default", fault=_FAULT, name=f"arg{_op}_with_nan")(_once(_place(f"arg{_op}")))
