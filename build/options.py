@@ -77,7 +77,9 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
     programs = tuple(file for name in raw.program or () for file in _programs(name))
     data = Path(raw.data).resolve() if raw.data else None
     if data is not None and len(programs) != 1:
-        raise InputError("--data goes with exactly one --program", remedy="Or put FILE.safetensors beside each FILE.pt2.")
+        raise InputError(
+            "--data goes with exactly one --program", remedy="Or put FILE.safetensors beside each FILE.pt2."
+        )
     if data is not None and not data.is_file():
         raise InputError(f"--data {raw.data}: no such file")
     models = tuple(dict.fromkeys(raw.model or ()))

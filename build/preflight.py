@@ -37,9 +37,7 @@ def inspect(source: Mapping[str, Any], target_names: Sequence[str]) -> dict[str,
     program = open_source(source).program
     refuse_training_mode(program)
     signature = signature_of(program)
-    return {
-        facts.name: registry.load(facts).preflight(program, signature) for facts in registry.select(target_names)
-    }
+    return {facts.name: registry.load(facts).preflight(program, signature) for facts in registry.select(target_names)}
 
 
 def matrix(found: Mapping[str, Sequence[Finding]]) -> str:

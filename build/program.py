@@ -158,9 +158,7 @@ def signature_of(program: ExportedProgram) -> Signature:
     """
     inputs = tuple(_spec(n.name, n.meta["val"], program) for n in user_inputs(program))
     tensors = [v for v in user_outputs(program) if hasattr(v, "meta")]
-    outputs = tuple(
-        _spec(name, v.meta["val"], program) for name, v in zip(output_names(program), tensors, strict=True)
-    )
+    outputs = tuple(_spec(name, v.meta["val"], program) for name, v in zip(output_names(program), tensors, strict=True))
     return Signature(inputs=inputs, outputs=outputs)
 
 

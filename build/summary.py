@@ -28,7 +28,8 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["model"],
         row["target"],
         row["precision"],
-        row["status"].split(":", 1)[0] + (f":{row['status'].split(':')[1]}" if row["status"].startswith("failed") else ""),
+        row["status"].split(":", 1)[0]
+        + (f":{row['status'].split(':')[1]}" if row["status"].startswith("failed") else ""),
         size_text(size) if row["files"] else "-",
         "-" if diff is None else f"{diff:.1e}",
         "-" if changed is None else str(changed),

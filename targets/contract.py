@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     from torch.export import ExportedProgram
 
-    Array = npt.NDArray[np.generic]
+    Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +145,9 @@ class Lowered:
         files: paths relative to the request's directory, the main file (or package folder) first.
         coverage: delegated and fallback nodes.
         entry_points: more than one only where the runtime cannot express the range with one.
-        warnings: lines for the manifest: anything a release engineer must know (a narrower range, an op that drops NaN).
-        narrowed: input dims whose range is smaller than the program's, ``"x[0]: 1..64 -> 1..15"``; ``--strict`` fails on them.
+        warnings: lines for the manifest: anything a release engineer must know.
+        narrowed: input dims whose range is smaller than the program's, ``"x[0]: 1..64 -> 1..15"``; each becomes a
+            warning, and ``--strict`` fails on them.
         nan_unsafe: ops (``aten.relu.default at file.py:12``) through which NaN does not pass as in PyTorch and that no
             rewrite mends: a NaN mismatch is then a warning that names them, not a failure. Nothing else is excused.
         contract: the facts a runtime cannot hold (ExecuTorch has no tensor names), for the manifest.

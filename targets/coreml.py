@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError, VerificationError
 from build.legalize import legalize
-from build.program import op_name, source_of, user_inputs
+from build.program import op_name, op_nodes, source_of, user_inputs
 from targets.checks import range_text, signature_to_json
 from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature
-from targets.diagnosis import Refusal, dtype_findings, first_reason, op_findings
+from targets.diagnosis import dtype_findings, first_reason, op_findings, packet
 from targets.mlpackage import converters, features, keywords, package, small_integers, state, values
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
 
@@ -36,7 +36,7 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("isinf_by_compare", "isnan_by_compare", "isfinite_by_compare", "isclose_by_compare", "cast_to_bool"),
     *("gelu_tanh", "celu_by_exp", "log_softmax_shifted", "log_softmax_int_shifted", "softmax_dtype"),
     *("selu_written_out", "mish_written_out", "hardshrink_written_out", "softshrink_written_out"),
-    *("log_sigmoid_written_out", "log_sigmoid_forward_written_out", "threshold_written_out", "logit_written_out"),
+    *("log_sigmoid_by_log1p", "log_sigmoid_forward_written_out", "threshold_by_select", "logit_written_out"),
     *("mean_dtype", "mean_dim_dtype", "sum_dtype", "sum_dim_dtype", "cumsum_dtype", "cumprod_dtype"),
     *("vector_norm_dtype", "prod_by_slices", "prod_all_by_slices", "argmax_all", "argmin_all", "median_by_sort"),
     *("std_mean_correction", "std_mean_dim", "std_mean_all", "var_mean_correction", "var_mean_dim"),
@@ -48,13 +48,13 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("antialiased_bilinear_by_matmul", "upsample_bicubic2d_written_out", "upsample_trilinear3d_written_out"),
     *("upsample_nearest3d_written_out", "upsample_nearest_exact1d_written_out", "upsample_nearest_exact2d_written_out"),
     *("bicubic_grid_sample_by_index", "affine_grid_generator_written_out"),
-    *("attention_by_matmul", "matmul_vector", "mv_by_mm", "outer_by_product", "kron_written_out"),
+    *("attention_by_matmul", "matmul_vector", "mv_by_mm", "outer_by_product", "kron_by_product"),
     *("cdist_by_difference", "diagonal_by_select", "gather_cropped", "unfold_by_slices", "im2col_by_convolution"),
     *("col2im_by_transposed_convolution", "triu_by_compare", "tril_by_compare", "bucketize_by_compare"),
-    *("index_add_written_out", "where_scalarother_written_out", "where_scalarself_written_out"),
-    *("where_scalar_written_out", "and_tensor_written_out", "and_scalar_written_out", "or_tensor_written_out"),
-    *("or_scalar_written_out", "xor_tensor_written_out", "xor_scalar_written_out", "new_ones_written_out"),
-    *("unsafe_split_tensor_written_out", "unsafe_chunk_written_out"),
+    *("index_add_written_out", "where_scalar_other", "where_scalar_self"),
+    *("where_scalars", "and_operator", "bool_and_is_logical", "or_operator"),
+    *("bool_or_is_logical", "xor_operator", "bool_xor_is_logical", "new_ones_written_out"),
+    *("unsafe_split_tensor_written_out", "unsafe_chunk_by_chunk"),
     *("zeros_dtype", "eye_dtype", "eye_m_dtype", "zeros_like_dtype", "ones_like_dtype", "full_like_dtype"),
     *("new_zeros_dtype", "new_full_dtype", "arange_dtype", "scalar_tensor_dtype"),
     *("unroll_gru", "lstm_cell_written_out", "gru_cell_written_out", "rnn_tanh_cell_written_out"),
@@ -70,18 +70,10 @@ PACKAGE = "model.mlpackage"
 
 _COMPLEX = "Core ML has no complex numbers"
 
-_SIZE_FROM_DATA = Refusal(
-    why="gives a result whose size depends on the data, which Core ML's fixed ranges cannot express",
-    remedy="Use a mask of fixed size (torch.where), or compute this part outside the model.",
+#: ops whose result has a size that depends on the data; Core ML's ranges come from the inputs alone.
+_SIZE_FROM_DATA = frozenset(
+    ("aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2", "aten.unique_consecutive", "aten.item")
 )
-
-_REFUSED: dict[str, Refusal] = {
-    **dict.fromkeys(
-        ("aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2", "aten.unique_consecutive"),
-        _SIZE_FROM_DATA,
-    ),
-    "aten.item": _SIZE_FROM_DATA,
-}
 
 #: Core ML's tensors have at most this many dimensions.
 MAX_RANK = 5
@@ -108,6 +100,22 @@ def _rank_findings(program: ExportedProgram) -> list[Finding]:
     return []
 
 
+def _size_findings(program: ExportedProgram) -> list[Finding]:
+    """Ops whose result's size is only known from the data."""
+    return [
+        Finding(
+            subject=op_name(node),
+            kind="op",
+            verdict="refused",
+            why="gives a result whose size depends on the data, which Core ML's fixed ranges cannot express",
+            source=source_of(node),
+            remedy="Use a mask of fixed size (torch.where), or compute this part outside the model.",
+        )
+        for node in op_nodes(program)
+        if packet(op_name(node)) in _SIZE_FROM_DATA
+    ]
+
+
 def _dim_findings(signature: Signature) -> list[Finding]:
     """Dimensions without a maximum."""
     return [
@@ -132,7 +140,8 @@ def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
         *_dim_findings(signature),
         *_rank_findings(program),
         *dtype_findings(program, signature, refused),
-        *op_findings(program, REWRITES, _REFUSED),
+        *_size_findings(program),
+        *op_findings(program, REWRITES),
     ]
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
-from build.legalize import REGISTRY
+from build.legalize import REGISTRY, legalize
 from build.program import op_name, op_nodes, source_of, torch_dtype_name
 from targets.contract import Finding, Signature
 
@@ -23,43 +23,66 @@ NUMPY_DTYPES = frozenset(
 
 #: a fresh draw at each call: no two runtimes agree on it, so its output cannot be verified.
 RANDOM_OPS = frozenset(
-    [
-        "rand",
-        "rand_like",
-        "randn",
-        "randn_like",
-        "randint",
-        "randint_like",
-        "randperm",
-        "bernoulli",
-        "bernoulli_",
-        "multinomial",
-        "normal",
-        "normal_",
-        "normal_functional",
-        "poisson",
-        "uniform",
-        "uniform_",
-        "exponential_",
-        "native_dropout",
-        "rrelu_with_noise",
-    ]
+    """
+    rand rand_like randn randn_like randint randint_like randperm bernoulli bernoulli_ multinomial normal normal_
+    normal_functional poisson uniform uniform_ exponential_ geometric_ rrelu_with_noise
+    """.split()  # noqa: SIM905
 )
+
+#: op -> position of its "training" argument; in training they draw at each call.
+_TRAINING = {
+    "dropout": 2,
+    "dropout_": 2,
+    "native_dropout": 2,
+    "feature_dropout": 2,
+    "feature_dropout_": 2,
+    "alpha_dropout": 2,
+    "feature_alpha_dropout": 2,
+    "rrelu": 3,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Why an op is refused, and the way out. ``when`` limits it to the nodes for which it returns True."""
+    """Why an op is refused, and the way out."""
 
     why: str
     remedy: str
-    when: Callable[[Node], bool] | None = None
 
 
 _RANDOM = Refusal(
     why="draws random numbers, so its output cannot equal PyTorch's",
     remedy="Export the model in eval mode, or pass the noise as an input.",
 )
+_CUSTOM = Refusal(
+    why="is a custom op, which has no meaning outside its own library",
+    remedy="Replace it by PyTorch ops, or register a decomposition for it before export.",
+)
+_NORM_STATE = Refusal(
+    why="is a batch norm in train mode: it updates its running statistics at each call, and the artifact keeps nothing",
+    remedy="Call .eval() on the model before export.",
+)
+#: namespaces whose ops PyTorch itself defines.
+_KNOWN = (None, "aten", "prims", "higher_order", "profiler", "inductor", "quantized_decomposed", "torchao")
+
+
+def _refusal(node: Node) -> Refusal | None:
+    name = op_name(node).split(".")
+    if getattr(node.target, "namespace", None) not in _KNOWN:
+        return _CUSTOM
+    if name[0] != "aten" or len(name) < 2:
+        return None
+    op = name[1]
+    if op in RANDOM_OPS:
+        return _RANDOM
+    at = _TRAINING.get(op)
+    if at is not None and len(node.args) > at and node.args[at] is True and node.args[at - 1] != 0:
+        return _RANDOM
+    if op == "scaled_dot_product_attention" and len(node.args) > 4 and node.args[4]:
+        return _RANDOM
+    if op == "batch_norm" and node.args[5] is True and node.args[3] is not None:
+        return _NORM_STATE
+    return None
 
 
 def packet(name: str) -> str:
@@ -67,20 +90,9 @@ def packet(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def _op_finding(node: Node, rewrites: Mapping[str, str], refused: Mapping[str, Refusal]) -> Finding:
-    name = op_name(node)
-    source = source_of(node)
-    parts = name.split(".")
-    refusal = refused.get(name) or refused.get(packet(name))
-    if refusal is None and len(parts) > 1 and parts[0] == "aten" and parts[1] in RANDOM_OPS:
-        refusal = _RANDOM
-    namespace = getattr(node.target, "namespace", None)
-    if refusal is None and namespace not in (None, "aten", "prims", "higher_order", "profiler", "inductor"):
-        refusal = Refusal(
-            why="is a custom op, which has no meaning outside its own library",
-            remedy="Replace it by PyTorch ops, or register a decomposition for it before export.",
-        )
-    if refusal is not None and (refusal.when is None or refusal.when(node)):
+def _op_finding(node: Node, rewrites: Mapping[str, str]) -> Finding:
+    name, source, refusal = op_name(node), source_of(node), _refusal(node)
+    if refusal is not None:
         return Finding(
             subject=name, kind="op", verdict="refused", why=refusal.why, source=source, remedy=refusal.remedy
         )
@@ -89,7 +101,7 @@ def _op_finding(node: Node, rewrites: Mapping[str, str], refused: Mapping[str, R
     return Finding(subject=name, kind="op", verdict="fine", source=source)
 
 
-def op_findings(program: ExportedProgram, rewrites: Sequence[str], refused: Mapping[str, Refusal]) -> list[Finding]:
+def op_findings(program: ExportedProgram, rewrites: Sequence[str]) -> list[Finding]:
     """One finding for each op of the program, its worst verdict; refused ones first."""
     faults = {op: REGISTRY[name].fault for name in rewrites if name in REGISTRY for op in REGISTRY[name].ops}
     rank = {"refused": 0, "rewritten": 1, "fine": 2}
@@ -97,7 +109,7 @@ def op_findings(program: ExportedProgram, rewrites: Sequence[str], refused: Mapp
     for node in op_nodes(program):
         if getattr(node.target, "__module__", "") == "_operator":
             continue
-        finding = _op_finding(node, faults, refused)
+        finding = _op_finding(node, faults)
         old = worst.get(finding.subject)
         if old is None or rank[finding.verdict] < rank[old.verdict]:
             worst[finding.subject] = finding
@@ -140,7 +152,11 @@ def dtype_findings(program: ExportedProgram, signature: Signature, refused: Mapp
 
 
 def mutation_findings(program: ExportedProgram, runtime: str) -> list[Finding]:
-    """Buffers that the program writes: state that must survive from call to call."""
+    """Buffers that the program writes: state that must survive from call to call.
+
+    Export leaves in-place ops in the graph; which of them write a buffer shows in the functional form.
+    """
+    functional = legalize(program, ("drop_derived_ranges", "functional_form"))
     return [
         Finding(
             subject=f"buffer '{spec.target}'",
@@ -149,7 +165,7 @@ def mutation_findings(program: ExportedProgram, runtime: str) -> list[Finding]:
             why=f"the program changes it at each call, and {runtime} keeps nothing between calls",
             remedy="Make the state an input and an output of the model, and pass it on from call to call.",
         )
-        for spec in program.graph_signature.output_specs
+        for spec in functional.graph_signature.output_specs
         if spec.kind.name == "BUFFER_MUTATION"
     ]
 

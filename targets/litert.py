@@ -46,7 +46,7 @@ REWRITES: Sequence[str] = (
     "stable_argsort_by_topk",
     "topk_last_largest",
     "scatter_add_by_compare",
-    "index_put_accumulate_by_compare",
+    "index_put_by_compare",
     "max_pool2d_indices_by_windows",
     "avg_pool2d_exact",
     "avg_pool1d_exact",
@@ -60,6 +60,17 @@ REWRITES: Sequence[str] = (
     "upsample_nearest_exact1d_written_out",
     "upsample_nearest_exact2d_written_out",
     "grid_sample_by_index",
+    "eq_of_small_integers",
+    "ne_of_small_integers",
+    "lt_of_small_integers",
+    "le_of_small_integers",
+    "gt_of_small_integers",
+    "ge_of_small_integers",
+    "sum_of_small_integers",
+    "sum_dim_of_small_integers",
+    "eye_by_compare",
+    "eye_m_by_compare",
+    "one_hot_by_compare",
 )
 
 

@@ -174,7 +174,7 @@ def unsafe_name(data: bytes, rng: random.Random) -> bytes:
         (
             "../escape",
             f"{top}/../../escape",
-            "/tmp/escape",
+            "/escape",
             f"{top}/a/../b",
             f"{top}\\a",
             "C:/escape",

@@ -49,7 +49,7 @@ def test_manifest_says_what_the_artifact_is(digits: Run, target: str) -> None:
     batch = value["inputs"][0]["shape"][0]
     assert (batch["lo"], batch["hi"]) == (1, 64)
     assert value["narrowed"] == []
-    sizes = {tuple(s.values())[0] for s in value["verification"]["sizes"]}
+    sizes = {next(iter(s.values())) for s in value["verification"]["sizes"]}
     assert {1, 7, 64} <= sizes, "verified at both bounds and at a size never used for export"
     assert value["verification"]["changed_decisions"] == 0
     assert value["verification"]["decisions"] > 100
@@ -131,7 +131,9 @@ def test_a_killed_build_leaves_old_or_new_and_the_next_one_works(tmp_path: Path)
     out = tmp_path / "out"
     command = [sys.executable, "-m", "build", "build", "--out", str(out), "--targets", "ort_web"]
     for after in (1.0, 6.0):
-        process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True
+        )
         time.sleep(after)
         process.send_signal(signal.SIGKILL)
         process.wait()

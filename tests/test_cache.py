@@ -59,9 +59,7 @@ def test_staging_is_removed_and_sweep_takes_only_abandoned_ones(tmp_path: Path) 
     assert not (tmp_path / ".staging").exists()
 
 
-def test_write_atomic_keeps_the_old_file_when_the_disk_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_atomic_keeps_the_old_file_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f.json"
     cache.write_atomic(path, "old")
 

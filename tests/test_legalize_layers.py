@@ -57,11 +57,11 @@ CASES: dict[str, list[Case]] = {
     "mish_written_out": [Case(function=F.mish, inputs=((SPECIAL,),))],
     "hardshrink_written_out": [Case(function=lambda x: F.hardshrink(x, 0.4), inputs=((SPECIAL,),))],
     "softshrink_written_out": [Case(function=lambda x: F.softshrink(x, 0.4), inputs=((SPECIAL,),))],
-    "log_sigmoid_written_out": [Case(function=F.logsigmoid, inputs=((SPECIAL,),))],
+    "log_sigmoid_by_log1p": [Case(function=F.logsigmoid, inputs=((SPECIAL,),))],
     "log_sigmoid_forward_written_out": [
         Case(function=lambda x: torch.ops.aten.log_sigmoid_forward(x)[0], inputs=((SPECIAL,),))
     ],
-    "threshold_written_out": [Case(function=lambda x: F.threshold(x, 0.1, 9.0), inputs=((SPECIAL,),))],
+    "threshold_by_select": [Case(function=lambda x: F.threshold(x, 0.1, 9.0), inputs=((SPECIAL,),))],
     "logit_written_out": [Case(function=lambda x: torch.logit(x, eps=1e-3), inputs=((torch.rand(9),),))],
     "mean_dtype": [Case(function=lambda x: x.mean(dtype=torch.float32), inputs=((COUNTS,),))],
     "mean_dim_dtype": [

@@ -135,22 +135,28 @@ CASES: dict[str, list[Case]] = {
             inputs=((R(5, 3), torch.tensor([0, 4, 0]), R(3, 3)),),
         )
     ],
-    "where_scalarother_written_out": [Case(function=lambda x: torch.where(x > 0, x, 2.0), inputs=((R(6),),))],
-    "where_scalarself_written_out": [Case(function=lambda x: torch.where(x > 0, 2.0, x), inputs=((R(6),),))],
-    "where_scalar_written_out": [Case(function=lambda x: torch.where(x > 0, 2.0, 1.0), inputs=((R(6),),))],
-    "and_tensor_written_out": [
+    "where_scalar_other": [Case(function=lambda x: torch.where(x > 0, x, 2.0), inputs=((R(6),),))],
+    "where_scalar_self": [Case(function=lambda x: torch.where(x > 0, 2.0, x), inputs=((R(6),),))],
+    "where_scalars": [Case(function=lambda x: torch.where(x > 0, 2.0, 1.0), inputs=((R(6),),))],
+    "and_operator": [
+        Case(function=lambda a: torch.ops.aten.__and__.Scalar(a, 6), inputs=((WHOLE,),)),
         Case(function=lambda a, b: torch.ops.aten.__and__.Tensor(a, b), inputs=((FLAGS, ~FLAGS),)),
         Case(function=lambda a, b: torch.ops.aten.__and__.Tensor(a, b), inputs=((WHOLE, WHOLE.flip(0)),)),
     ],
-    "and_scalar_written_out": [Case(function=lambda a: torch.ops.aten.__and__.Scalar(a, 6), inputs=((WHOLE,),))],
-    "or_tensor_written_out": [
-        Case(function=lambda a, b: torch.ops.aten.__or__.Tensor(a, b), inputs=((FLAGS, ~FLAGS),))
+    "bool_and_is_logical": [
+        Case(function=torch.bitwise_and, inputs=((FLAGS, FLAGS.flip(0)),)),
+        Case(function=torch.bitwise_and, inputs=((WHOLE, WHOLE.flip(0)),), unchanged=True),
     ],
-    "or_scalar_written_out": [Case(function=lambda a: torch.ops.aten.__or__.Scalar(a, 6), inputs=((WHOLE,),))],
-    "xor_tensor_written_out": [
-        Case(function=lambda a, b: torch.ops.aten.__xor__.Tensor(a, b), inputs=((FLAGS, FLAGS.flip(0)),))
+    "bool_or_is_logical": [Case(function=torch.bitwise_or, inputs=((FLAGS, FLAGS.flip(0)),))],
+    "bool_xor_is_logical": [Case(function=torch.bitwise_xor, inputs=((FLAGS, FLAGS.flip(0)),))],
+    "or_operator": [
+        Case(function=lambda a: torch.ops.aten.__or__.Scalar(a, 6), inputs=((WHOLE,),)),
+        Case(function=lambda a, b: torch.ops.aten.__or__.Tensor(a, b), inputs=((FLAGS, ~FLAGS),)),
     ],
-    "xor_scalar_written_out": [Case(function=lambda a: torch.ops.aten.__xor__.Scalar(a, 6), inputs=((WHOLE,),))],
+    "xor_operator": [
+        Case(function=lambda a: torch.ops.aten.__xor__.Scalar(a, 6), inputs=((WHOLE,),)),
+        Case(function=lambda a, b: torch.ops.aten.__xor__.Tensor(a, b), inputs=((FLAGS, FLAGS.flip(0)),)),
+    ],
     "new_ones_written_out": [
         Case(function=lambda x: torch.cat([x.new_ones(x.shape[0], 2), x], 1), inputs=batches(3), dynamic=batch()),
         Case(function=lambda x: x.new_ones(2, dtype=torch.int64), inputs=((R(3),),)),
@@ -158,7 +164,7 @@ CASES: dict[str, list[Case]] = {
     "unsafe_split_tensor_written_out": [
         Case(function=lambda x: torch.ops.aten.unsafe_split.Tensor(x, 2, 1), inputs=((R(3, 5),),))
     ],
-    "unsafe_chunk_written_out": [Case(function=lambda x: torch.unsafe_chunk(x, 2, 1), inputs=((R(3, 5),),))],
+    "unsafe_chunk_by_chunk": [Case(function=lambda x: torch.unsafe_chunk(x, 2, 1), inputs=((R(3, 5),),))],
     "matmul_vector": [
         Case(
             function=lambda x, v: x @ v,
@@ -176,7 +182,7 @@ CASES: dict[str, list[Case]] = {
             dynamic=({0: Dim("n", min=1, max=9)}, None),
         )
     ],
-    "kron_written_out": [Case(function=torch.kron, inputs=((R(2, 3), R(4, 1)),))],
+    "kron_by_product": [Case(function=torch.kron, inputs=((R(2, 3), R(4, 1)),))],
     "cdist_by_difference": [
         Case(
             function=torch.cdist, inputs=tuple((R(n, 3, 4), R(n, 5, 4)) for n in (2, 1, 7)), dynamic=batch(2), atol=1e-5

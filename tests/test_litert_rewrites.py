@@ -91,7 +91,7 @@ def test_accumulating_index_put_counts_negative_positions_from_the_end() -> None
     wanted, got = _rewritten(
         lambda t, i, v: t.index_put((i,), v, accumulate=True),
         (x, index, values),
-        "index_put_accumulate_by_compare",
+        "index_put_by_compare",
         "aten.index_put.default",
     )
     _same(wanted, got)
@@ -145,3 +145,28 @@ def test_transposed_convolution_with_output_padding(
     program = torch.export.export(layer, (x,))
     got = legalize(program, ["transposed_convolution_cropped"]).module()(x)
     torch.testing.assert_close(got, layer(x), rtol=1e-5, atol=1e-5)
+
+
+def test_assignment_through_a_mask() -> None:
+    x, value = torch.randn(3, 4), torch.tensor(7.0)
+    wanted, got = _rewritten(
+        lambda t, v: t.index_put((t > 0,), v), (x, value), "index_put_by_compare", "aten.index_put.default"
+    )
+    _same(wanted, got)
+
+
+def test_small_integers_are_summed_and_compared_without_overflow() -> None:
+    x = torch.full((4, 100), 255, dtype=torch.uint8)
+    program = torch.export.export(_Function(lambda t: (t.sum(), t.sum(1), t > 254)), (x,))
+    legal = legalize(program, ["sum_of_small_integers", "sum_dim_of_small_integers", "gt_of_small_integers"])
+    total, rows, above = legal.module()(x)
+    assert (int(total), total.dtype) == (4 * 100 * 255, torch.int64)
+    assert rows.tolist() == [100 * 255] * 4
+    assert bool(above.all())
+
+
+@pytest.mark.parametrize("shape", [(4,), (3, 5), (5, 2)])
+def test_eye(shape: tuple[int, ...]) -> None:
+    program = torch.export.export(_Function(lambda t: t + torch.eye(*shape)), (torch.zeros(1),))
+    got = legalize(program, ["eye_by_compare", "eye_m_by_compare"]).module()(torch.zeros(1))
+    _same(torch.eye(*shape), got)

@@ -64,7 +64,9 @@ def _imports(path: Path, *, top_level: bool) -> set[str]:
 @pytest.mark.parametrize("path", _modules(), ids=_name)
 def test_imports_point_down(path: Path) -> None:
     name = _name(path)
-    ours = [i for i in _imports(path, top_level=False) if i.split(".")[0] in ("build", "targets", "models", "device_bench")]
+    ours = [
+        i for i in _imports(path, top_level=False) if i.split(".")[0] in ("build", "targets", "models", "device_bench")
+    ]
     for imported in ours:
         assert _layer(imported) <= _layer(name), f"{name} imports {imported} from a higher layer"
     if name.startswith("targets.") and path.parent.name == "targets":
@@ -103,9 +105,7 @@ def test_every_group_is_pinned() -> None:
 
 
 def test_constraints_agree_with_the_groups() -> None:
-    pins = dict(
-        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
-    )
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     normal = {k.lower().replace("_", "-"): v for k, v in pins.items()}
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     for group in groups:
@@ -130,5 +130,7 @@ def test_an_unchanged_build_does_not_need_torch() -> None:
         "import sys; import build.driver, build.options, build.summary, build.sources; "
         "print([m for m in ('torch', 'numpy', 'safetensors') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -74,11 +74,10 @@ def _widen(tensor: torch.Tensor, axes: Mapping[int, Any]) -> torch.Tensor:
     A derived dimension (8·n) at n = 1 is widened to n = 2.
     """
     for axis, dim in axes.items():
-        scale = int(getattr(getattr(dim, "fn", None), "__call__", lambda n: n)(1)) if hasattr(dim, "root") else 1
-        if tensor.shape[axis] == scale:
-            hi = getattr(dim, "max", None)
-            if hi is None or hi >= 2 * scale or hasattr(dim, "root"):
-                tensor = tensor.repeat_interleave(2, dim=axis)
+        derived = hasattr(dim, "root")
+        hi = None if derived else getattr(dim, "max", None)
+        if tensor.shape[axis] == (dim.fn(1) if derived else 1) and (hi is None or hi > 1):
+            tensor = tensor.repeat_interleave(2, dim=axis)
     return tensor.contiguous()
 
 
@@ -152,8 +151,6 @@ def example_shapes(program: ExportedProgram) -> dict[str, tuple[int, ...]]:
     signature = signature_of(program)
     roots = {s: max(lo, 2) if hi is None or hi >= 2 else lo for s, (lo, hi) in signature.dynamic_symbols.items()}
     return {
-        spec.name: tuple(
-            d.scale * roots[d.symbol] + d.offset if isinstance(d, DynamicDim) else d for d in spec.shape
-        )
+        spec.name: tuple(d.scale * roots[d.symbol] + d.offset if isinstance(d, DynamicDim) else d for d in spec.shape)
         for spec in signature.inputs
     }

@@ -126,7 +126,7 @@ def write_reference(path: Path, calls: Sequence[ReferenceCall]) -> None:
     """One ``.safetensors``: ``CALL/in/NAME`` and ``CALL/out/NAME``."""
     from safetensors.torch import save_file
 
-    tensors = {}
+    tensors: dict[str, torch.Tensor] = {}
     for call in calls:
         tensors |= {f"{call.record.id}/in/{n}": t.clone() for n, t in call.inputs.items()}
         tensors |= {f"{call.record.id}/out/{n}": t.clone() for n, t in call.outputs.items()}

@@ -87,7 +87,9 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
         labels=tuple(meaning.labels) if meaning else (),
         preprocessing=dataclasses.asdict(spec.preprocessing) if spec else None,
         tolerances=dict(spec.tolerances) if spec else {},
-        constants={k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in constants.items()},
+        constants={
+            k: v if isinstance(v, (int, float, str, bool, type(None))) else repr(v) for k, v in constants.items()
+        },
         licence=spec.licence if spec else "unknown",
         versions={"torch": torch.__version__.split("+")[0]},
         warnings=tuple(warnings),

@@ -30,6 +30,22 @@ def celu_by_exp(x: Tensor, alpha: float = 1.0) -> Tensor:
     return torch.where(x > 0, x, alpha * torch.expm1(x / alpha))
 
 
+@decomposition("aten.threshold.default", fault="coremltools's threshold is a maximum, right for equal numbers only")
+def threshold_by_select(x: Tensor, threshold: Any, value: Any) -> Tensor:
+    """``value`` where ``x`` is not above the threshold; NaN stays."""
+    import torch
+
+    return torch.where(torch.le(x, threshold), torch.full_like(x, value), x)
+
+
+@decomposition("aten.log_sigmoid.default", fault="coremltools and ExecuTorch have no log_sigmoid")
+def log_sigmoid_by_log1p(x: Tensor) -> Tensor:
+    """``min(x, 0) - log(1 + exp(-|x|))``: no overflow on either side."""
+    import torch
+
+    return torch.minimum(x, torch.zeros_like(x)) - torch.log1p(torch.exp(-torch.abs(x)))
+
+
 _LOG_SOFTMAX = "coremltools takes the logarithm of a softmax, -inf at extreme values; litert loses the difference"
 
 
@@ -64,9 +80,7 @@ for _op in (
     "mish.default",
     "hardshrink.default",
     "softshrink.default",
-    "log_sigmoid.default",
     "log_sigmoid_forward.default",
-    "threshold.default",
     "logit.default",
 ):
     _name = _op.split(".")[0] + "_written_out"

@@ -51,21 +51,18 @@ def dims_of(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
 
 
 def torch_decomposition(name: str) -> Callable[..., Any]:
-    """PyTorch's own decomposition of the op ``name``, looked up when it is first called.
+    """PyTorch's own decomposition of the op ``name``, from ``torch._decomp.decomposition_table``.
 
-    Source: ``torch.export.default_decompositions()``, then ``torch._decomp.decomposition_table``.
+    ``torch.export.default_decompositions()`` is no source here: for many ops it holds the op's own composite kernel,
+    which a rewrite of that op replaces, so that the rewrite would call itself.
     """
 
     def decompose(*args: Any, **kwargs: Any) -> Any:
-        import torch
         from torch._decomp import decomposition_table
 
         from build.legalize.core import resolve_op
 
-        op = resolve_op(name)
-        table = torch.export.default_decompositions()
-        function = table[op] if op in table else decomposition_table[op]
-        return function(*args, **kwargs)
+        return decomposition_table[resolve_op(name)](*args, **kwargs)
 
     decompose.__name__ = decompose.__qualname__ = name.split(".")[1]
     return decompose

@@ -80,7 +80,6 @@ def fold_weight_views(program: ExportedProgram) -> ExportedProgram:
     """Compute slices, views and permutations of weights now, and store the results as weights."""
     import torch
 
-    aten = torch.ops.aten
     names = {f"aten::{n}" for n in (*_VIEWS, *_MORE_VIEWS)}
     changed = False
     for node in list(program.graph.nodes):
@@ -100,7 +99,6 @@ def fold_weight_views(program: ExportedProgram) -> ExportedProgram:
         if not node.users:
             program.graph.erase_node(node)
         changed = True
-    del aten
     if changed:
         drop_unused_constants(program)
     return program
@@ -119,11 +117,15 @@ def contiguous_tensors(program: ExportedProgram) -> ExportedProgram:
     changed = False
     for node in program.graph.nodes:
         value = node.meta.get("val")
-        if node.op != "placeholder" or not isinstance(value, torch.Tensor) or value.is_contiguous():
+        if node.op != "placeholder" or not isinstance(value, torch.Tensor):
+            continue
+        with value.fake_mode:
+            plain = torch.empty(value.shape, dtype=value.dtype)
+        # Strides, not is_contiguous(): a single channel is contiguous in both orders, yet captured as one of them.
+        if [str(s) for s in plain.stride()] == [str(s) for s in value.stride()]:
             continue
         if node.name in inputs:
-            with value.fake_mode:
-                node.meta["val"] = torch.empty(value.shape, dtype=value.dtype)
+            node.meta["val"] = plain
             changed = True
             continue
         for spec in program.graph_signature.input_specs:
@@ -138,7 +140,7 @@ def _make_contiguous(program: ExportedProgram, node: Node, target: str) -> bool:
     for store in (program.state_dict, program.constants):
         tensor = store.get(target)
         if isinstance(tensor, torch.Tensor) and type(tensor) in (torch.Tensor, torch.nn.Parameter):
-            data = tensor.detach().contiguous()
+            data = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
             as_parameter = isinstance(tensor, torch.nn.Parameter)
             store[target] = torch.nn.Parameter(data, requires_grad=False) if as_parameter else data
             node.meta["val"] = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-@graph_pass(fault="A change of an input in place shows in the signature only after functionalisation: one output too many")
+@graph_pass(
+    fault="A change of an input in place shows in the signature only after functionalisation: one output too many"
+)
 def functional_form(program: ExportedProgram) -> ExportedProgram:
     """Replace in-place ops by functional ones (torch's own pass); a program without any is left as it is."""
     if not any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in op_nodes(program)):

@@ -63,7 +63,8 @@ def _fits(tensor: Any) -> bool:
     """Every value is finite in float16, or was not finite to begin with."""
     import torch
 
-    finite = tensor[torch.isfinite(tensor)]
+    values = tensor.detach()
+    finite = values[torch.isfinite(values)]
     return finite.numel() == 0 or float(finite.abs().max()) <= HALF_MAX
 
 

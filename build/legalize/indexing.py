@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from build.legalize.common import fixed, torch_decomposition
+from build.legalize.common import as_dtype, fixed, result_dtype, torch_decomposition
 from build.legalize.core import decomposition
 
 if TYPE_CHECKING:
@@ -133,22 +133,112 @@ def bucketize_by_compare(x: Tensor, boundaries: Tensor, *, out_int32: bool = Fal
     return torch.sum(below.to(torch.int32), -1).to(dtype)
 
 
+_WHERE = "coremltools has no where with numbers"
+
+
+@decomposition("aten.where.ScalarOther", fault=_WHERE)
+def where_scalar_other(condition: Tensor, x: Tensor, other: Any) -> Tensor:
+    """The number as a tensor of the promoted dtype."""
+    import torch
+
+    dtype = result_dtype(x, other)
+    return torch.where(condition, as_dtype(x, dtype), torch.full([], other, dtype=dtype))
+
+
+@decomposition("aten.where.ScalarSelf", fault=_WHERE)
+def where_scalar_self(condition: Tensor, number: Any, other: Tensor) -> Tensor:
+    """The number as a tensor of the promoted dtype."""
+    import torch
+
+    dtype = result_dtype(number, other)
+    return torch.where(condition, torch.full([], number, dtype=dtype), as_dtype(other, dtype))
+
+
+@decomposition("aten.where.Scalar", fault=_WHERE)
+def where_scalars(condition: Tensor, number: Any, other: Any) -> Tensor:
+    """Both numbers as tensors of their common dtype."""
+    import torch
+
+    dtype = torch.result_type(number, other)
+    return torch.where(condition, torch.full([], number, dtype=dtype), torch.full([], other, dtype=dtype))
+
+
+_OPERATOR = "coremltools and OpenVINO read bitwise_and and its kin, not the operators' own ops"
+
+
+@decomposition("aten.__and__.Tensor", "aten.__and__.Scalar", fault=_OPERATOR)
+def and_operator(x: Tensor, y: Any) -> Tensor:
+    """The operator's named op."""
+    import torch
+
+    return torch.bitwise_and(x, y)
+
+
+@decomposition("aten.__or__.Tensor", "aten.__or__.Scalar", fault=_OPERATOR)
+def or_operator(x: Tensor, y: Any) -> Tensor:
+    """The operator's named op."""
+    import torch
+
+    return torch.bitwise_or(x, y)
+
+
+@decomposition("aten.__xor__.Tensor", "aten.__xor__.Scalar", fault=_OPERATOR)
+def xor_operator(x: Tensor, y: Any) -> Tensor:
+    """The operator's named op."""
+    import torch
+
+    return torch.bitwise_xor(x, y)
+
+
+def _logical(x: Tensor, y: Any, function: Any) -> Any:
+    import torch
+
+    if x.dtype is not torch.bool or not (isinstance(y, bool) or getattr(y, "dtype", None) is torch.bool):
+        return NotImplemented
+    return function(x, y if isinstance(y, torch.Tensor) else torch.full([], y, dtype=torch.bool))
+
+
+_LOGICAL = "coremltools has no bitwise_or and bitwise_xor, and bitwise_and for bools only"
+
+
+@decomposition("aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", fault=_LOGICAL)
+def bool_or_is_logical(x: Tensor, y: Any) -> Any:
+    """On bools, the logical op."""
+    import torch
+
+    return _logical(x, y, torch.logical_or)
+
+
+@decomposition("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", fault=_LOGICAL)
+def bool_xor_is_logical(x: Tensor, y: Any) -> Any:
+    """On bools, the logical op."""
+    import torch
+
+    return _logical(x, y, torch.logical_xor)
+
+
+@decomposition("aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar", fault=_LOGICAL)
+def bool_and_is_logical(x: Tensor, y: Any) -> Any:
+    """On bools, the logical op."""
+    import torch
+
+    return _logical(x, y, torch.logical_and)
+
+
+@decomposition("aten.unsafe_chunk.default", fault="coremltools has no unsafe_chunk")
+def unsafe_chunk_by_chunk(x: Tensor, chunks: int, dim: int = 0) -> Any:
+    """The same chunks (the unsafe one differs in autograd only)."""
+    import torch
+
+    return list(torch.chunk(x, chunks, dim))
+
+
 for _op in (
     "index_add.default",
-    "where.ScalarOther",
-    "where.ScalarSelf",
-    "where.Scalar",
-    "__and__.Tensor",
-    "__and__.Scalar",
-    "__or__.Tensor",
-    "__or__.Scalar",
-    "__xor__.Tensor",
-    "__xor__.Scalar",
     "new_ones.default",
     "unsafe_split.Tensor",
-    "unsafe_chunk.default",
 ):
     _name = "_".join(_op.lower().replace("__", "").removesuffix(".default").split("."))
-    decomposition(f"aten.{_op}", fault=f"coremltools or OpenVINO has no {_op}", name=_name + "_written_out")(
-        torch_decomposition(f"aten.{_op}")
-    )
+    decomposition(
+        f"aten.{_op}", fault=f"coremltools or OpenVINO has no {_op}, spelled so", name=_name + "_written_out"
+    )(torch_decomposition(f"aten.{_op}"))

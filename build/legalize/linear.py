@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from build.legalize.common import torch_decomposition
 from build.legalize.core import decomposition
 
 if TYPE_CHECKING:
@@ -38,9 +37,13 @@ def outer_by_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 @decomposition("aten.kron.default", fault="coremltools has no kron")
-def kron_written_out(left: Tensor, right: Tensor) -> Any:
-    """PyTorch's own decomposition."""
-    return torch_decomposition("aten.kron.default")(left, right)
+def kron_by_product(left: Tensor, right: Tensor) -> Any:
+    """Each element of ``left`` times the whole of ``right``, by broadcasting and one reshape."""
+    rank = max(left.dim(), right.dim())
+    a = [1] * (rank - left.dim()) + list(left.shape)
+    b = [1] * (rank - right.dim()) + list(right.shape)
+    wide = left.reshape([n for size in a for n in (size, 1)]) * right.reshape([n for size in b for n in (1, size)])
+    return wide.reshape([p * q for p, q in zip(a, b, strict=True)])
 
 
 @decomposition("aten.cdist.default", fault="coremltools and onnxscript fail on cdist")

@@ -54,7 +54,7 @@ def linear1d_by_index(x: Tensor, output_size: Any, align_corners: bool, scale_fa
     """Linear resize along one axis as gathers and interpolation, where the factor is not whole."""
     if _whole_factors(scale_factors):
         return NotImplemented
-    return torch_decomposition("aten.upsample_linear1d.vec")(x, output_size, align_corners, scale_factors)
+    return torch_decomposition("aten.upsample_bilinear2d.vec")(x, output_size, align_corners, scale_factors)
 
 
 @decomposition(

@@ -67,7 +67,9 @@ class Report:
         }
 
 
-def reference_calls(folder: Path, record: ProgramRecord) -> Iterator[tuple[CallRecord, dict[str, Array], dict[str, Array]]]:
+def reference_calls(
+    folder: Path, record: ProgramRecord
+) -> Iterator[tuple[CallRecord, dict[str, Array], dict[str, Array]]]:
     """``(call, inputs, outputs)`` as numpy arrays by name, read one call at a time."""
     from safetensors import safe_open
 
@@ -116,9 +118,7 @@ def _range_problems(have: tuple[Any, ...], want: tuple[Any, ...]) -> list[str]:
     return found
 
 
-def verify(
-    runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord, tolerance: Tolerance
-) -> Report:
+def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord, tolerance: Tolerance) -> Report:
     """Compare an artifact with PyTorch on every reference call.
 
     Returns:

@@ -75,7 +75,8 @@ def difference(name: str, got: Array, want: Array, tolerance: Tolerance) -> Diff
     if want.dtype.kind not in "fc":
         wrong = int(np.count_nonzero(got != want))
         gap = np.abs(got.astype(np.float64) - want.astype(np.float64))
-        return Difference(output=name, max_abs=float(gap.max()), beyond=wrong, **_agreement(got, want))
+        snr, cosine = _agreement(got, want)
+        return Difference(output=name, max_abs=float(gap.max()), beyond=wrong, snr_db=snr, cosine=cosine)
     a, b = got.astype(np.float64), want.astype(np.float64)
     both = np.isfinite(a) & np.isfinite(b)
     same = (np.isnan(a) & np.isnan(b)) | (a == b)
@@ -87,26 +88,27 @@ def difference(name: str, got: Array, want: Array, tolerance: Tolerance) -> Diff
     top = float(np.abs(bf).max())
     beyond = int(np.count_nonzero(gap > tolerance.atol + tolerance.rtol * np.abs(bf) + tolerance.scale * top))
     worst = float(gap.max())
+    snr, cosine = _agreement(af, bf)
     return Difference(
         output=name,
         max_abs=worst,
         max_rel=worst / top if top else (0.0 if worst == 0 else math.inf),
         nonfinite=nonfinite,
         beyond=beyond,
-        **_agreement(af, bf),
+        snr_db=snr,
+        cosine=cosine,
     )
 
 
-def _agreement(got: Array, want: Array) -> dict[str, float]:
+def _agreement(got: Array, want: Array) -> tuple[float, float]:
+    """SNR in dB and cosine similarity."""
     a, b = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
     noise, signal, other = float(np.sum((a - b) ** 2)), float(np.sum(b * b)), float(np.sum(a * a))
     snr = math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
     norm = math.sqrt(signal) * math.sqrt(other)
     if norm == 0:
-        cosine = 1.0 if signal == other else 0.0
-    else:
-        cosine = max(-1.0, min(1.0, float(a @ b) / norm))
-    return {"snr_db": snr, "cosine": cosine}
+        return snr, 1.0 if signal == other else 0.0
+    return snr, max(-1.0, min(1.0, float(a @ b) / norm))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
 from build.legalize.core import legalize
-from build.program import op_name, source_of
+from build.program import op_name, op_nodes, source_of, user_outputs
 from targets.contract import Dim, DynamicDim, Signature
 
 if TYPE_CHECKING:
@@ -55,10 +55,28 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
         LoweringError: the program itself cannot be traced at these sizes.
     """
     import torch
-    import torch.utils._pytree as pytree
+    from torch.fx.traceback import preserve_node_meta
 
     module = program.module(check_guards=False)
-    in_spec = program.call_spec.in_spec
+
+    halves = (torch.float16, torch.bfloat16)
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in halves:
+            return value.to(torch.float32)
+        return torch.float32 if value in halves else value
+
+    class Widening(torch.fx.Interpreter):
+        """Runs the program's nodes; what it computes in half precision is computed in float32, which LiteRT has."""
+
+        def fetch_attr(self, target: str) -> Any:
+            return wide(super().fetch_attr(target))
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs))
+            return super().call_function(target, args, kwargs)
+
+    returned = [v.meta["val"].dtype for v in user_outputs(program) if hasattr(v, "meta")]
 
     class Flat(torch.nn.Module):
         def __init__(self) -> None:
@@ -66,9 +84,11 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
             self.program = module
 
         def forward(self, *tensors: Any) -> Any:
-            args, kwargs = pytree.tree_unflatten(list(tensors), in_spec)
-            out = self.program(*args, **kwargs)
-            return tuple(v for v in pytree.tree_leaves(out) if isinstance(v, torch.Tensor))
+            # Interpreted with its metadata kept, so that the new program remembers the user's source lines.
+            with preserve_node_meta():
+                out = Widening(self.program).run(*map(wide, tensors), enable_io_processing=False)
+            found = [v for v in out if isinstance(v, torch.Tensor)]
+            return tuple(v.to(dtype) for v, dtype in zip(found, returned, strict=True))
 
     # The converter names tensors after the module's class.
     Flat.__module__, Flat.__qualname__ = "edgeport", "Program"
@@ -83,6 +103,13 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
             source=_source_in(str(error)),
             remedy="Narrow the dynamic range to sizes at which the model runs, or fix the model.",
         ) from error
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """The program with changes in place written as results, where it has any: rewrites look for plain ops."""
+    if not any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in op_nodes(program)):
+        return program
+    return legalize(program, ["drop_derived_ranges"]).run_decompositions({})
 
 
 def to_flatbuffer(
@@ -100,7 +127,7 @@ def to_flatbuffer(
         LoweringError: with the op and the source line that the converter stopped at.
     """
     prepare_environment()
-    legal = {key: legalize(p, rewrites) for key, p in programs.items()}
+    legal = {key: legalize(functional(p), rewrites) for key, p in programs.items()}
     try:
         with _quiet():
             return _convert(legal, len(signature.inputs), wide)

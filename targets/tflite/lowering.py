@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
 from targets.contract import EntryPoint, Lowered, LowerRequest, Signature
-from targets.tflite import flatbuffer, half
+from targets.tflite import flatbuffer, half, wide
 from targets.tflite.check import check
 from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
@@ -59,9 +59,9 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
         )
     signature = request.signature
     first: LoweringError | None = None
-    for wide in (True, False) if _has_int64(program) else (True,):
+    for keep in (True, False) if _has_int64(program) else (True,):
         try:
-            made = _convert(program, signature, rewrites, wide)
+            made = _convert(program, signature, rewrites, keep)
             content = _finish(made, request)
             check(content, program, signature, _check_points(signature, made), fp16=request.precision == "fp16")
         except LoweringError as error:
@@ -87,19 +87,19 @@ def _has_int64(program: ExportedProgram) -> bool:
     return any(getattr(n.meta.get("val"), "dtype", None) == torch.int64 for n in program.graph.nodes)
 
 
-def _convert(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], wide: bool) -> _Made:
+def _convert(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], keep: bool) -> _Made:
     if not is_dynamic(signature):
         static = specialise(program, signature, {})
-        content = to_flatbuffer({KEY: static}, signature, rewrites, wide=wide)
-        return _Made(model=flatbuffer.read(content), entry_points=(EntryPoint(name=KEY),), wide=wide)
+        content = to_flatbuffer({KEY: static}, signature, rewrites, wide=keep)
+        return _Made(model=flatbuffer.read(content), entry_points=(EntryPoint(name=KEY),), wide=keep)
     try:
         return _Made(
-            model=_dynamic(program, signature, rewrites, wide), entry_points=(EntryPoint(name=KEY),), wide=wide
+            model=_dynamic(program, signature, rewrites, keep), entry_points=(EntryPoint(name=KEY),), wide=keep
         )
     except CannotGeneralise:
         if _count(signature) > MOST_SIGNATURES:
             raise
-    return _enumerated(program, signature, rewrites, wide)
+    return _enumerated(program, signature, rewrites, keep)
 
 
 def _count(signature: Signature) -> int:
@@ -108,12 +108,12 @@ def _count(signature: Signature) -> int:
     return prod(spans)
 
 
-def _dynamic(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], wide: bool) -> Any:
+def _dynamic(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], keep: bool) -> Any:
     bounds = signature.dynamic_symbols
     points = choose_points(signature)
 
     def at(sizes: Sizes) -> bytes:
-        return to_flatbuffer({KEY: specialise(program, signature, sizes)}, signature, rewrites, wide=wide)
+        return to_flatbuffer({KEY: specialise(program, signature, sizes)}, signature, rewrites, wide=keep)
 
     contents = [at(p) for p in points]
     highest = {s: hi for s, (_, hi) in bounds.items() if hi is not None and hi <= _LARGEST}
@@ -139,7 +139,7 @@ def _weights(program: ExportedProgram) -> list[Any]:
     ]
 
 
-def _enumerated(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], wide: bool) -> _Made:
+def _enumerated(program: ExportedProgram, signature: Signature, rewrites: Sequence[str], keep: bool) -> _Made:
     """One signature for each combination of sizes; weights are stored once."""
     bounds = signature.dynamic_symbols
     ranges = [range(lo, (hi if hi is not None else lo) + 1) for lo, hi in bounds.values()]
@@ -148,8 +148,8 @@ def _enumerated(program: ExportedProgram, signature: Signature, rewrites: Sequen
         named = dict(zip(bounds, sizes, strict=True))
         entries.append(EntryPoint(name="_".join(f"{s}_{n}" for s, n in named.items()), sizes=named))
     programs = {e.name: specialise(program, signature, e.sizes) for e in entries}
-    model = flatbuffer.read(to_flatbuffer(programs, signature, rewrites, wide=wide))
-    return _Made(model=model, entry_points=tuple(entries), wide=wide)
+    model = flatbuffer.read(to_flatbuffer(programs, signature, rewrites, wide=keep))
+    return _Made(model=model, entry_points=tuple(entries), wide=keep)
 
 
 def _finish(made: _Made, request: LowerRequest) -> bytes:
@@ -157,11 +157,13 @@ def _finish(made: _Made, request: LowerRequest) -> bytes:
     names = [[s.name for s in signature.inputs], [s.name for s in signature.outputs]]
     for entry in made.entry_points:
         flatbuffer.name_signature(made.model, names, key=entry.name)
+    wide.multiply_in_64_bits(made.model)
     if request.precision == "fp16":
         half.weights_to_float16(made.model)
     declaration = {
         "signature": flatbuffer.signature_to_json(signature),
         "entry_points": [{"name": e.name, "sizes": dict(e.sizes)} for e in made.entry_points],
+        "integers": 32 if wide.computes_in_32_bits(made.model) or not made.wide else 64,
     }
     flatbuffer.put_declaration(made.model, declaration)
     return flatbuffer.write(made.model)
@@ -190,6 +192,9 @@ def _warnings(made: _Made, signature: Signature) -> tuple[str, ...]:
             f"the file holds 32-bit integers where the program has 64-bit ones ({', '.join(changed)}): "
             "feed and read those, and keep values within 32 bits"
         )
+    reads_wide = any(s.dtype == "int64" for s in signature.inputs)
+    if made.wide and reads_wide and wide.computes_in_32_bits(made.model):
+        found.append("integers are computed in 32 bits inside the file: values and results beyond 32 bits wrap around")
     if len(made.entry_points) > 1:
         found.append(f"{len(made.entry_points)} signatures, one for each size: choose by the input's size")
     return tuple(found)

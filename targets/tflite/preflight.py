@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from build.legalize import REGISTRY
 from build.program import op_name, op_nodes, source_of
 from targets.contract import DynamicDim, Finding, Signature
+from targets.tflite.convert import functional
 from targets.tflite.flatbuffer import DTYPES
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def _unbacked(size: Any) -> bool:
 
 def _state(program: ExportedProgram) -> Iterator[Finding]:
     """State that outlives a call: a ``.tflite`` made by litert-torch forgets it, so it is refused where it matters."""
+    program = functional(program)
     for name, node in stateful_buffers(program).items():
         writer = _writer(program, name)
         yield Finding(
@@ -136,6 +138,7 @@ def _state(program: ExportedProgram) -> Iterator[Finding]:
 
 def stateful_buffers(program: ExportedProgram) -> dict[str, Any]:
     """Buffers that are changed and that some output depends on: name -> placeholder."""
+    program = functional(program)
     signature = program.graph_signature
     changed = {s.target for s in signature.output_specs if s.kind.name == "BUFFER_MUTATION"}
     outputs = next(n for n in program.graph.nodes if n.op == "output").args[0]

@@ -33,6 +33,7 @@ class LiteRtRunner:
         self._wanted = program_signature
         model = flatbuffer.read(content)
         self._declaration = flatbuffer.get_declaration(model)
+        self._integers = int(self._declaration.get("integers", 64))
         self._signature = _read_signature(model, self._declaration)
         self._entries = entries(self._declaration, model)
         try:
@@ -54,6 +55,9 @@ class LiteRtRunner:
 
         sizes = check_inputs(self._wanted, inputs)
         key = self._choose(sizes)
+        if self._integers == 32:
+            for spec in self._wanted.inputs:
+                _check_32_bits(spec.name, inputs[spec.name])
         feed = {s.name: _narrow(s, inputs[s.name]) for s in self._signature.inputs}
         try:
             raw = self._runners[key](**feed)
@@ -126,10 +130,14 @@ def _narrow(spec: TensorSpec, value: Array) -> Array:
     if value.dtype.name == spec.dtype:
         return np.ascontiguousarray(value)
     if value.dtype.name == "int64" and spec.dtype == "int32":
-        if value.size and (value.min() < _INT32_MIN or value.max() > _INT32_MAX):
-            raise InputError(f"input '{spec.name}' holds values beyond 32 bits, which this artifact cannot take")
+        _check_32_bits(spec.name, value)
         return np.ascontiguousarray(value.astype(np.int32))
     raise InputError(f"input '{spec.name}' is {value.dtype.name}, the artifact takes {spec.dtype}")
+
+
+def _check_32_bits(name: str, value: Array) -> None:
+    if value.dtype.name == "int64" and value.size and (value.min() < _INT32_MIN or value.max() > _INT32_MAX):
+        raise InputError(f"input '{name}' holds values beyond 32 bits, which this artifact computes in")
 
 
 def _check_output(spec: TensorSpec, value: Array, sizes: Mapping[str, int]) -> None:

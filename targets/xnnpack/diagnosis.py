@@ -53,7 +53,7 @@ def error_for(program: ExportedProgram, names: list[str], why: str, remedy: str 
     return LoweringError(
         f"ExecuTorch cannot express {op_name(node)}{_shape_text(node)}: {why}",
         op=op_name(node),
-        source=source_of(node),
+        source=source_of(node) or f"node '{node.name}'",
         remedy=remedy,
     )
 

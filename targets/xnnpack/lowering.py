@@ -236,5 +236,3 @@ def _bounds(signature: Signature) -> list[dict[str, Array]]:
         return {s.name: np.zeros([size(d, end) for d in s.shape], dtype=s.dtype) for s in signature.inputs}
 
     return [at(0), at(1)] if symbols else [at(0)]
-
-

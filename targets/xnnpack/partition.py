@@ -85,6 +85,13 @@ def _odd_padding_value(node: Any) -> bool:
     return any(not isinstance(p, int) or p < 0 for p in node.args[1])
 
 
+def _integer_cast(node: Any) -> bool:
+    """A cast between integers and floats: XNNPACK copies the bytes. A product's partition can drag one in."""
+    if node.op != "call_function" or "to_dim_order_copy" not in edge_name(node):
+        return False
+    return bool(node.args[0].meta["val"].dtype != node.meta["val"].dtype)
+
+
 RULES: tuple[Callable[[Any], bool], ...] = (
     lambda node: edge_name(node) in DIFFERENT,
     _too_many_dimensions,
@@ -110,7 +117,17 @@ def partitioner() -> Any:
 
 
 def _restricted(config: Any) -> Any:
+    from executorch.backends.xnnpack.partition.config.gemm_configs import AddmmConfig, GEMMConfig
+
     def check_constraints(self: Any, node: Any, ep: Any) -> bool:
         return not kept_out(node) and bool(config.check_constraints(self, node, ep))
 
-    return type(config.__name__, (config,), {"check_constraints": check_constraints})
+    def get_partition(self: Any, node: Any, ep: Any) -> list[Any]:
+        nodes: list[Any] = config.get_partition(self, node, ep)
+        return [] if any(_integer_cast(n) for n in nodes) else nodes
+
+    members: dict[str, Any] = {"check_constraints": check_constraints, "get_partition": get_partition}
+    if issubclass(config, AddmmConfig):
+        # Its own rule takes whatever the source linear holds, dequantisation of the weight included.
+        members["get_deps"] = GEMMConfig.get_deps
+    return type(config.__name__, (config,), members)

@@ -69,7 +69,8 @@ def _is_data_dependent(node: Node) -> bool:
 
 
 def _refused_op(node: Node, why: str, remedy: str) -> Finding:
-    return Finding(subject=op_name(node), kind="op", verdict="refused", why=why, source=source_of(node), remedy=remedy)
+    source = source_of(node) or f"node '{node.name}'"
+    return Finding(subject=op_name(node), kind="op", verdict="refused", why=why, source=source, remedy=remedy)
 
 
 def _dims(signature: Signature) -> Iterator[Finding]:

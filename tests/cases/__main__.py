@@ -84,8 +84,7 @@ def report(outcomes: Sequence[Mapping[str, Any]]) -> str:
         expressible = [
             o
             for o in mine
-            if o["status"] != "not-exportable"
-            and not {t, "all"} & set(cannot.get(o["case"].split(":")[1], {}))
+            if o["status"] != "not-exportable" and not {t, "all"} & set(cannot.get(o["case"].split(":")[1], {}))
         ]
         correct = sum(o["status"] == "correct" for o in expressible)
         share = correct / len(expressible) if expressible else 1.0
@@ -98,7 +97,9 @@ def report(outcomes: Sequence[Mapping[str, Any]]) -> str:
         if o["status"] != "correct":
             reason = cannot.get(o["case"].split(":")[1], {})
             why = reason.get(o["target"]) or reason.get("all")
-            lines.append(f"[{o['target']}] {o['case']}: {o['status']}: {o['detail'][:300]}" + (f" ({why})" if why else ""))
+            lines.append(
+                f"[{o['target']}] {o['case']}: {o['status']}: {o['detail'][:300]}" + (f" ({why})" if why else "")
+            )
     return "\n".join(lines)
 
 

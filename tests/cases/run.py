@@ -76,9 +76,7 @@ def load_case(name: str) -> Loaded:
         )
     d = desktop_cases.CASES[short]
     _, args, shapes, extra = d.as_tuple()
-    return Loaded(
-        module=d.module(), args=args, dynamic_shapes=shapes, extra=tuple(extra), tolerance=d.tol
-    )
+    return Loaded(module=d.module(), args=args, dynamic_shapes=shapes, extra=tuple(extra), tolerance=d.tol)
 
 
 def run_case(name: str, target: str) -> Outcome:
@@ -148,7 +146,9 @@ def run_case(name: str, target: str) -> Outcome:
             return end("clear-error" if clear or error.code == "bad-input" else "UNCLEAR", f"{error.code}: {error}")
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
-            return end("UNCLEAR", f"{type(error).__name__}: {str(error)[:300]} at {Path(last.filename).name}:{last.lineno}")
+            return end(
+                "UNCLEAR", f"{type(error).__name__}: {str(error)[:300]} at {Path(last.filename).name}:{last.lineno}"
+            )
 
 
 def main(argv: list[str] | None = None) -> int:

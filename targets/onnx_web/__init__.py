@@ -1,0 +1,1 @@
+"""The ORT Web target's parts: the ONNX model and its runner."""

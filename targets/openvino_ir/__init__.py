@@ -1,0 +1,1 @@
+"""The OpenVINO target's parts: conversion, limits of the CPU plugin, runner."""

@@ -1,0 +1,214 @@
+"""LiteRT end to end: converted, written, loaded into the interpreter, and compared with PyTorch at unseen sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.export import Dim
+
+from build.errors import InputError, LoweringError
+from build.program import call, signature_of
+from targets import litert
+from targets.contract import DynamicDim, Lowered, LowerRequest, Runner, Signature
+from targets.tflite import flatbuffer
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Built:
+    path: Path
+    lowered: Lowered
+    runner: Runner
+    signature: Signature
+    reference: Callable[[list[torch.Tensor]], list[torch.Tensor]]
+
+    def compare(self, *tensors: torch.Tensor, tolerance: float = 1e-5) -> None:
+        """Names, shapes, dtypes and values of one call against PyTorch."""
+        feed = {s.name: t.numpy() for s, t in zip(self.signature.inputs, tensors, strict=True)}
+        got = self.runner.run(feed)
+        wanted = self.reference([t.clone() for t in tensors])
+        assert list(got) == [s.name for s in self.signature.outputs]
+        for value, want in zip(got.values(), wanted, strict=True):
+            assert value.dtype == want.numpy().dtype
+            np.testing.assert_allclose(value, want.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+def _build(
+    folder: Path,
+    module: torch.nn.Module,
+    args: tuple[torch.Tensor, ...],
+    shapes: Any = None,
+    precision: str = "fp32",
+) -> _Built:
+    path = folder / "program.pt2"
+    torch.export.save(torch.export.export(module.eval(), args, dynamic_shapes=shapes), path)
+    program = torch.export.load(path)
+    signature = signature_of(program)
+    directory = folder / precision
+    directory.mkdir(exist_ok=True)
+    lowered = litert.lower(
+        program, LowerRequest(model="m", signature=signature, precision=precision, directory=directory)
+    )
+    return _Built(
+        path=directory / lowered.files[0],
+        lowered=lowered,
+        runner=litert.load(directory, lowered.files, signature),
+        signature=signature,
+        reference=call(torch.export.load(path)),
+    )
+
+
+class _Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Conv2d(1, 8, 3, padding=1)
+        self.second = torch.nn.Conv2d(8, 16, 3, padding=1)
+        self.head = torch.nn.Linear(64, 10)
+
+    def forward(self, image: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        x = F.max_pool2d(torch.relu(self.first(image)), 2)
+        x = F.max_pool2d(torch.relu(self.second(x)), 2)
+        return {"logits": self.head(x.flatten(1))}
+
+
+BATCH = ({0: Dim("batch", min=1, max=64)},)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> _Built:
+    return _build(tmp_path_factory.mktemp("digits"), _Net(), (torch.randn(2, 1, 8, 8),), BATCH)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 33, 64])
+def test_a_network_takes_every_batch_size(digits: _Built, batch: int) -> None:
+    digits.compare(torch.randn(batch, 1, 8, 8))
+
+
+def test_a_batch_outside_the_range_is_refused(digits: _Built) -> None:
+    with pytest.raises(InputError, match=r"65, outside 1\.\.64"):
+        digits.runner.run({"image": np.zeros((65, 1, 8, 8), np.float32)})
+
+
+def test_the_file_declares_names_and_bounds_itself(digits: _Built) -> None:
+    declared = digits.runner.signature()
+    assert declared == digits.signature
+    batch = declared.inputs[0].shape[0]
+    assert isinstance(batch, DynamicDim)
+    assert (batch.lo, batch.hi) == (1, 64)
+
+
+def test_xnnpack_takes_the_convolutions(digits: _Built) -> None:
+    assert digits.lowered.coverage.delegated >= 6
+    assert "CONV_2D" not in digits.lowered.coverage.fallback
+
+
+def test_ops_that_drop_nan_are_named(digits: _Built) -> None:
+    assert any(line.startswith("aten.relu.default at test_litert_lower.py") for line in digits.lowered.nan_unsafe)
+
+
+def test_weights_lie_aligned_in_the_file(digits: _Built) -> None:
+    content = digits.path.read_bytes()
+    weights = [flatbuffer.buffer_bytes(b) for b in flatbuffer.read(content).buffers]
+    large = [w for w in weights if len(w) > 256]
+    assert large
+    assert all(content.index(w) % 16 == 0 for w in large)
+
+
+def test_the_same_program_gives_the_same_bytes(digits: _Built, tmp_path: Path) -> None:
+    again = _build(tmp_path, _Net(), (torch.randn(2, 1, 8, 8),), BATCH)
+    assert again.path.read_bytes() == digits.path.read_bytes()
+
+
+def test_half_precision_weights_keep_float_inputs(digits: _Built, tmp_path: Path) -> None:
+    class Wide(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = torch.nn.Linear(256, 256)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.layer(x))
+
+    shapes = ({0: Dim("batch", min=1, max=8)},)
+    full = _build(tmp_path, Wide(), (torch.randn(2, 256),), shapes)
+    half = _build(tmp_path, Wide(), (torch.randn(2, 256),), shapes, precision="fp16")
+    assert half.path.stat().st_size < 0.6 * full.path.stat().st_size
+    half.compare(torch.randn(3, 256), tolerance=5e-3)
+
+
+class _Attention(torch.nn.Module):
+    """Two symbols, a position table, a causal mask, heads: reshapes with two sizes chosen at run time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = torch.nn.Embedding(50, 16)
+        self.places = torch.nn.Parameter(torch.randn(32, 16))
+        self.mix = torch.nn.Linear(16, 48)
+        self.out = torch.nn.Linear(16, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        batch, steps = ids.shape
+        x = self.words(ids) + self.places[:steps]
+        q, k, v = (t.view(batch, steps, 4, 4).transpose(1, 2) for t in self.mix(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(batch * steps, 16)).reshape(batch, steps, 4)
+
+
+def test_two_symbols_in_one_reshape(tmp_path: Path) -> None:
+    shapes = ({0: Dim("batch", min=1, max=16), 1: Dim("steps", min=2, max=32)},)
+    built = _build(tmp_path, _Attention(), (torch.randint(0, 50, (2, 6)),), shapes)
+    assert len(built.lowered.entry_points) == 1
+    for batch, steps in ((1, 2), (16, 32), (3, 9), (1, 32), (16, 2)):
+        built.compare(torch.randint(0, 50, (batch, steps)))
+
+
+class _Windows(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_avg_pool2d(x, (3, 3))
+
+
+def test_a_graph_that_depends_on_the_size_becomes_signatures(tmp_path: Path) -> None:
+    shapes = ({2: Dim("height", min=4, max=7)},)
+    built = _build(tmp_path, _Windows(), (torch.randn(1, 2, 5, 6),), shapes)
+    assert [dict(e.sizes).popitem()[1] for e in built.lowered.entry_points] == [4, 5, 6, 7]
+    for height in (4, 5, 6, 7):
+        built.compare(torch.randn(1, 2, height, 6))
+
+
+def test_a_graph_that_depends_on_too_many_sizes_is_a_clear_error(tmp_path: Path) -> None:
+    shapes = ({2: Dim("height", min=4, max=70)},)
+    with pytest.raises(LoweringError, match="dynamic range") as caught:
+        _build(tmp_path, _Windows(), (torch.randn(1, 2, 5, 6),), shapes)
+    assert caught.value.op
+    assert "16 sizes" in str(caught.value.remedy)
+
+
+def test_integers_beyond_32_bits_stay_right(tmp_path: Path) -> None:
+    class Products(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x * 3, x + 1, x * x, x.sum()
+
+    built = _build(tmp_path, Products(), (torch.tensor([1, 2_000_000_000, 3_000_000_000, -7]),))
+    built.compare(torch.tensor([5, -3_000_000_000, 2_147_483_648, 0]))
+
+
+def test_a_converter_failure_names_op_source_and_way_out(tmp_path: Path) -> None:
+    class Unfit(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.i1(x)
+
+    with pytest.raises(LoweringError) as caught:
+        _build(tmp_path, Unfit(), (torch.rand(3),))
+    assert "i1" in str(caught.value.op)
+    assert "test_litert_lower.py" in str(caught.value.source)
+    assert caught.value.remedy
