@@ -69,6 +69,12 @@ class VerificationError(EdgeportError):
     exit_code = 4
 
 
+class UnverifiedError(VerificationError):
+    """An artifact was made, but nothing on this host can run all of it: it is kept, and it is not ``ok``."""
+
+    code = "unverified"
+
+
 class MissingToolError(EdgeportError):
     """A tool or package that this step needs is not on this machine."""
 
@@ -103,6 +109,7 @@ EXIT_CODES: dict[str, int] = {
         UnsupportedError,
         ConverterCrash,
         VerificationError,
+        UnverifiedError,
         MissingToolError,
         GateError,
         StorageError,

@@ -13,7 +13,7 @@ from typing import Any
 
 from build import manifest
 from build.archive import load_program
-from build.errors import EdgeportError, GateError, UnsupportedError
+from build.errors import EdgeportError, GateError, UnsupportedError, UnverifiedError
 from build.protocol import Emit, error_to_json, serve
 from build.record import PROGRAM, ProgramRecord, read_record
 from build.verify.check import Report, raise_problems, tolerance_for, verify
@@ -75,6 +75,9 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         _gates(job, lowered, report)
         value["status"] = "ok" if lowered.coverage.delegated or not lowered.coverage.fallback else "ok-undelegated"
         value["error"] = None
+    except UnverifiedError as error:
+        value["status"] = "unverified"
+        value["error"] = {k: v for k, v in error_to_json(error).items() if k != "trace"}
     except Exception as error:
         failure = error_to_json(error)
         value["status"] = f"failed:{stage}"

@@ -36,7 +36,13 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("isinf_by_compare", "isnan_by_compare", "isfinite_by_compare", "isclose_by_compare", "cast_to_bool"),
     *("gelu_tanh", "celu_by_exp", "log_softmax_shifted", "log_softmax_int_shifted", "softmax_dtype"),
     *("selu_written_out", "mish_written_out", "hardshrink_written_out", "softshrink_written_out"),
-    *("log_sigmoid_by_log1p", "log_sigmoid_forward_written_out", "threshold_by_select", "logit_written_out"),
+    *(
+        "log_sigmoid_by_log1p",
+        "log_sigmoid_forward_written_out",
+        "threshold_by_select",
+        "softplus_threshold",
+        "logit_written_out",
+    ),
     *("mean_dtype", "mean_dim_dtype", "sum_dtype", "sum_dim_dtype", "cumsum_dtype", "cumprod_dtype"),
     *("vector_norm_dtype", "prod_by_slices", "prod_all_by_slices", "argmax_all", "argmin_all", "median_by_sort"),
     *("std_mean_correction", "std_mean_dim", "std_mean_all", "var_mean_correction", "var_mean_dim"),
@@ -54,10 +60,16 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("index_add_written_out", "where_scalar_other", "where_scalar_self"),
     *("where_scalars", "and_operator", "bool_and_is_logical", "or_operator"),
     *("bool_or_is_logical", "xor_operator", "bool_xor_is_logical", "new_ones_written_out"),
-    *("unsafe_split_tensor_written_out", "unsafe_chunk_by_chunk"),
+    *("unsafe_split_tensor_written_out", "unsafe_chunk_by_chunk", "left_shift_by_product", "right_shift_by_division"),
     *("zeros_dtype", "eye_dtype", "eye_m_dtype", "zeros_like_dtype", "ones_like_dtype", "full_like_dtype"),
     *("new_zeros_dtype", "new_full_dtype", "arange_dtype", "scalar_tensor_dtype"),
-    *("unroll_gru", "lstm_cell_written_out", "gru_cell_written_out", "rnn_tanh_cell_written_out"),
+    *(
+        "unroll_gru",
+        "unroll_projected_lstm",
+        "lstm_cell_written_out",
+        "gru_cell_written_out",
+        "rnn_tanh_cell_written_out",
+    ),
     "rnn_relu_cell_written_out",
 )
 
@@ -287,7 +299,7 @@ def _convert(
 
 def _blame(program: ExportedProgram, name: str, error: Exception, model: str) -> LoweringError:
     """The converter's exception as one clear error about the node that it was at."""
-    words = f"{type(error).__name__}: {error}"
+    words = f"{type(error).__name__}: {error}" if str(error) else f"a check of its own failed ({type(error).__name__})"
     named = {n.name: n for n in program.graph.nodes}
     node = named.get(name) or next(
         (n for k, n in named.items() if f"node {k}," in words or f"node {k} " in words), None

@@ -71,6 +71,7 @@ REWRITES: Sequence[str] = (
     "eye_by_compare",
     "eye_m_by_compare",
     "one_hot_by_compare",
+    "low_bits_by_remainder",
 )
 
 

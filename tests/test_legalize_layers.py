@@ -63,6 +63,11 @@ CASES: dict[str, list[Case]] = {
     ],
     "threshold_by_select": [Case(function=lambda x: F.threshold(x, 0.1, 9.0), inputs=((SPECIAL,),))],
     "logit_written_out": [Case(function=lambda x: torch.logit(x, eps=1e-3), inputs=((torch.rand(9),),))],
+    "softplus_threshold": [
+        Case(function=lambda x: F.softplus(x, 2, 1), inputs=((SPECIAL,),)),
+        Case(function=lambda x: F.softplus(x, 0.5, -3), inputs=((R(50) * 9,),)),
+        Case(function=F.softplus, inputs=((SPECIAL,),), unchanged=True),
+    ],
     "mean_dtype": [Case(function=lambda x: x.mean(dtype=torch.float32), inputs=((COUNTS,),))],
     "mean_dim_dtype": [
         Case(function=lambda x: x.mean(1, dtype=torch.float64), inputs=((COUNTS,),)),

@@ -204,12 +204,6 @@ CASES: dict[str, list[Case]] = {
             dynamic=batch(),
         ),
         Case(function=_Recurrent(nn.LSTM(6, 5, batch_first=True, proj_size=3)), inputs=((R(2, 4, 6),),)),
-        Case(
-            function=_Recurrent(nn.LSTM(6, 5, batch_first=True)),
-            inputs=tuple((R(2, t, 6),) for t in (4, 2, 9)),
-            dynamic=({1: Dim("t", min=2, max=16)},),
-            unchanged=True,
-        ),
     ],
     "unroll_gru": [
         Case(

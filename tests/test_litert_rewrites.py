@@ -170,3 +170,18 @@ def test_eye(shape: tuple[int, ...]) -> None:
     program = torch.export.export(_Function(lambda t: t + torch.eye(*shape)), (torch.zeros(1),))
     got = legalize(program, ["eye_by_compare", "eye_m_by_compare"]).module()(torch.zeros(1))
     _same(torch.eye(*shape), got)
+
+
+@pytest.mark.parametrize("mask", [1, 7])
+def test_low_bits_of_negative_integers(mask: int) -> None:
+    x = torch.arange(-9, 9, dtype=torch.int8)
+    program = torch.export.export(_Function(lambda t: t & mask), (x,))
+    got = legalize(program, ["low_bits_by_remainder"])
+    assert not any("and" in str(n.target) for n in got.graph.nodes)
+    _same(x & mask, got.module()(x))
+
+
+def test_one_hot() -> None:
+    x = torch.tensor([[0, 3], [5, 1]])
+    wanted, got = _rewritten(lambda t: F.one_hot(t, 6), (x,), "one_hot_by_compare", "aten.one_hot.default")
+    _same(wanted, got)

@@ -272,12 +272,27 @@ def test_upsampling_is_pytorchs(tmp_path: Path) -> None:
         np.testing.assert_allclose(g, w, atol=1e-6)
 
 
-def test_an_undefined_nearest_factor_is_refused(tmp_path: Path) -> None:
+def test_a_fractional_nearest_factor_follows_the_ratio_of_sizes(tmp_path: Path) -> None:
     from coremltools.converters.mil import Builder as mb
 
-    x = np.zeros((1, 1, 5, 5), np.float32)  # 5 * 0.7 gives 3: positions i / 0.7 and i * 5 / 3 differ
-    with pytest.raises(VerificationError, match=r"does not define a height factor of 0\.7 on 5 elements"):
-        run(tmp_path, lambda x: mb.upsample_nearest_neighbor(x=x, scale_factor_height=0.7), {"x": x})
+    x = np.array([1.5, -2.5, 3.5], np.float32).reshape(1, 1, 1, 3)
+
+    def body(x: Any) -> Any:
+        return [
+            mb.upsample_nearest_neighbor(x=x, scale_factor_height=3.17, scale_factor_width=0.67),
+            mb.upsample_nearest_neighbor(x=x, scale_factor_height=2.0, scale_factor_width=1.12),
+        ]
+
+    got = run(tmp_path, body, {"x": x})  # factors and results of Apple's test of the operation
+    np.testing.assert_array_equal(got[0][0, 0], [[1.5, -2.5]] * 3)
+    np.testing.assert_array_equal(got[1][0, 0], [[1.5, -2.5, 3.5]] * 2)
+
+
+def test_an_even_local_response_window_is_refused(tmp_path: Path) -> None:
+    from coremltools.converters.mil import Builder as mb
+
+    with pytest.raises(VerificationError, match="even size"):
+        run(tmp_path, lambda x: mb.local_response_norm(x=x, size=2), {"x": IMAGE})
 
 
 @pytest.mark.parametrize("corners", [True, False])

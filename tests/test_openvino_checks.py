@@ -38,7 +38,9 @@ def test_signature_survives_json_and_its_text_is_stable() -> None:
     assert signature_to_json(signature_from_json(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version": 99, "inputs": [], "outputs": []}', '{"version": 1, "inputs": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"version": 99, "inputs": [], "outputs": []}', '{"version": 1, "inputs": 3}']
+)
 def test_a_damaged_signature_is_refused(text: str) -> None:
     with pytest.raises(VerificationError):
         signature_from_json(text)

@@ -38,6 +38,18 @@ def threshold_by_select(x: Tensor, threshold: Any, value: Any) -> Tensor:
     return torch.where(torch.le(x, threshold), torch.full_like(x, value), x)
 
 
+@decomposition("aten.softplus.default", fault="coremltools never reads softplus's threshold")
+def softplus_threshold(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
+    """``x`` above the threshold, ``log(1 + exp(beta * x)) / beta`` below; from 20 up float32 cannot tell them apart."""
+    import torch
+
+    if threshold >= 20:
+        return NotImplemented
+    scaled = x * beta
+    smooth = (torch.clamp_min(scaled, 0) + torch.log1p(torch.exp(-torch.abs(scaled)))) / beta
+    return torch.where(torch.gt(scaled, threshold), x, smooth)
+
+
 @decomposition("aten.log_sigmoid.default", fault="coremltools and ExecuTorch have no log_sigmoid")
 def log_sigmoid_by_log1p(x: Tensor) -> Tensor:
     """``min(x, 0) - log(1 + exp(-|x|))``: no overflow on either side."""

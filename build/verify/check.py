@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, InputError, VerificationError
+from build.errors import EdgeportError, InputError, UnverifiedError, VerificationError
 from build.record import REFERENCE, CallRecord, ProgramRecord
 from build.verify.compare import DEFAULT_TOLERANCES, Decision, Difference, Tolerance, changed_decisions, difference
 from targets.contract import DynamicDim, Lowered, Runner, Signature
@@ -133,6 +133,8 @@ def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord
         where = f"call '{item.id}'" + (f" at {_named(item.sizes, record)}" if item.sizes else "")
         try:
             got = runner.run(inputs)
+        except UnverifiedError:
+            raise
         except EdgeportError as error:
             problems.append(f"{where}: {error.message}")
             continue

@@ -56,7 +56,8 @@ def _made_without(node: Node) -> str | None:
     first = node.args[0] if node.args else None
     value = getattr(first, "meta", {}).get("val")
     if name.startswith("aten.arange."):
-        whole = all(isinstance(a, int) or str(getattr(a, "meta", {}).get("val", "")).isidentifier() for a in node.args)
+        bounds = [getattr(a, "meta", {}).get("val", a) for a in node.args]
+        whole = not any(isinstance(b, float) or type(b).__name__ == "SymFloat" for b in bounds)
         return "int64" if whole else _CREATED
     if value is not None and hasattr(value, "dtype"):
         return str(value.dtype).removeprefix("torch.")

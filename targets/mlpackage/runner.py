@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import MissingToolError, VerificationError
+from build.errors import MissingToolError, UnverifiedError, VerificationError
 from targets.checks import check_inputs, check_outputs, signature_from_json
 from targets.contract import DynamicDim, Signature, TensorSpec
 from targets.mlpackage.features import CARRIER, from_carrier, to_carrier
@@ -60,7 +60,7 @@ class PackageRunner:
         from targets.mil import evaluate
 
         if self._program.unsupported:
-            raise VerificationError(
+            raise UnverifiedError(
                 f"the evaluator does not know the operations {', '.join(self._program.unsupported)}",
                 op=self._program.unsupported[0],
                 remedy="Verify the package on a Mac.",

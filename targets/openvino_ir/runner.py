@@ -62,7 +62,7 @@ def _declared(model: Any) -> Signature:
             if found != ELEMENT_TYPES[spec.dtype]:
                 raise VerificationError(f"the IR declares '{spec.name}' as {found}, not {spec.dtype}")
     for port, spec in zip(model.inputs, kept.inputs, strict=True):
-        shape = port.getpartial_shape()
+        shape = port.get_partial_shape()
         if shape != partial_shape(spec):
             wanted = [range_text(d) for d in spec.shape]
             raise VerificationError(f"the IR declares '{spec.name}' with shape {shape}, not {wanted}")

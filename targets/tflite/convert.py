@@ -184,7 +184,7 @@ def _op_in(message: str) -> str | None:
 
 def _source_in(message: str) -> str | None:
     if 'File "' in message:
-        found = source_of(SimpleNamespace(meta={"stack_trace": message}))  # type: ignore[arg-type]
+        found = source_of(SimpleNamespace(meta={"stack_trace": message}))
         if found:
             return found
     located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)

@@ -172,6 +172,18 @@ def put_metadata(model: Any, name: bytes, data: bytes) -> None:
     model.metadata.append(entry)
 
 
+def require_runtime(model: Any, version: str) -> None:
+    """Raise the oldest runtime that the file asks for, where it asks for an older one than ``version``."""
+    name = b"min_runtime_version"
+    stated = (get_metadata(model, name) or b"").rstrip(b"\0").decode()
+
+    def order(text: str) -> tuple[int, ...]:
+        return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+    if order(stated) < order(version):
+        put_metadata(model, name, version.encode().ljust(16, b"\0"))
+
+
 def get_metadata(model: Any, name: bytes) -> bytes | None:
     """One metadata entry's bytes; None when it isn't there."""
     for entry in model.metadata or []:

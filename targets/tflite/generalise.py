@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from build.errors import LoweringError
 from targets.contract import DynamicDim, Signature
 from targets.tflite import flatbuffer, tables
 from targets.tflite.expressions import Fitter
 from targets.tflite.shape_ops import ShapeBuilder
+from targets.tflite.structure import NeedsLargest, cannot_generalise, check_structure, options, same_structure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
 #: A constant with more elements than this is a table, never a list of sizes.
 _MAX_SIZE_LIST = 64
-_REMEDY = (
-    "Make that dimension static, declare a range of at most 16 sizes (each becomes a signature), or rewrite the op."
-)
-
-
-class CannotGeneralise(LoweringError):
-    """The flatbuffers differ in a way that no run-time computation of ours expresses."""
-
-
-class NeedsLargest(CannotGeneralise):
-    """A table depends on the size: the flatbuffer at the upper bounds may hold all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,43 +65,12 @@ def generalise(
     models = [flatbuffer.read(c) for c in contents]
     top = flatbuffer.read(largest) if largest is not None else None
     if len({len(m.subgraphs) for m in models}) > 1:
-        raise _cannot("the number of subgraphs depends on the size")
-    if top is not None and not _same_structure([models[0], top]):
+        raise cannot_generalise("the number of subgraphs depends on the size")
+    if top is not None and not same_structure([models[0], top]):
         top = None
     for index in range(len(models[0].subgraphs)):
         _Graph(models, index, fitter, signature, top, weights).generalise()
     return models[0]
-
-
-def _same_structure(models: Sequence[Any]) -> bool:
-    try:
-        for index in range(len(models[0].subgraphs)):
-            _check_structure(models, [m.subgraphs[index] for m in models])
-    except (CannotGeneralise, IndexError):
-        return False
-    return True
-
-
-def _check_structure(models: Sequence[Any], graphs: Sequence[Any]) -> None:
-    """The graphs have the same tensors, operators and connections."""
-    counts = {(len(g.operators), len(g.tensors)) for g in graphs}
-    if len(counts) > 1:
-        names = [[flatbuffer.opcode_name(m, o) for o in g.operators] for m, g in zip(models, graphs, strict=True)]
-        raise _cannot(_structure_difference(names))
-    for operators in zip(*(g.operators for g in graphs), strict=True):
-        kinds = [flatbuffer.opcode_name(m, o) for m, o in zip(models, operators, strict=True)]
-        if len(set(kinds)) > 1 or len({(tuple(o.inputs), tuple(o.outputs)) for o in operators}) > 1:
-            raise _cannot(f"the sequence of operators depends on the size: {' against '.join(kinds)}", kinds[0])
-
-
-def _structure_difference(names: Sequence[Sequence[str]]) -> str:
-    from collections import Counter
-
-    first, other = Counter(names[0]), next((Counter(n) for n in names[1:] if Counter(n) != Counter(names[0])), None)
-    if other is None:
-        return "the number of tensors depends on the size"
-    parts = [f"{k} ({first[k]} against {other[k]})" for k in sorted(first | other) if first[k] != other[k]]
-    return f"the graph itself depends on the size: {', '.join(parts)}"
 
 
 class _Graph:
@@ -134,7 +92,7 @@ class _Graph:
         self._signature = signature
         self._main = index == models[0].signatureDefs[0].subgraphIndex
         self._top = (top, top.subgraphs[index]) if top is not None else None
-        _check_structure(models, self._graphs)
+        check_structure(models, self._graphs)
         self._uses: dict[int, list[tuple[Any, int]]] = {}
         for operator in self._graphs[0].operators:
             for position, tensor in enumerate(operator.inputs):
@@ -145,7 +103,7 @@ class _Graph:
         tensors = [g.tensors[index] for g in self._graphs]
         data = [flatbuffer.buffer_bytes(m.buffers[t.buffer]) for m, t in zip(self._models, tensors, strict=True)]
         if len({bool(d) for d in data}) > 1:
-            raise _cannot("a tensor is a constant at one size and computed at another")
+            raise cannot_generalise("a tensor is a constant at one size and computed at another")
         return _Views(shapes=[flatbuffer.shape_of(t) for t in tensors], data=data, tensor_type=int(tensors[0].type))
 
     def _sources(self) -> dict[str, tuple[int, int, int, int]]:
@@ -184,7 +142,7 @@ class _Graph:
 
         ranks = {len(s) for s in views.shapes}
         if len(ranks) > 1:
-            raise _cannot("the rank of a tensor depends on the size")
+            raise cannot_generalise("the rank of a tensor depends on the size")
         tensor = self._graphs[0].tensors[index]
         open_shape = [sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*views.shapes, strict=True)]
         # The shape itself stays that of the first point: sizes at which the file can be allocated before any resize.
@@ -195,17 +153,17 @@ class _Graph:
         arrays = [tables.array(d, s, views.tensor_type) for d, s in zip(views.data, views.shapes, strict=True)]
         users = self._users(index)
         if arrays[0].size > _MAX_SIZE_LIST:
-            raise _cannot(f"a table of {arrays[0].size} values depends on the size", users)
+            raise cannot_generalise(f"a table of {arrays[0].size} values depends on the size", users)
         if arrays[0].dtype.kind == "f":
             self._replace(index, self._float_constant(arrays, views, users))
             return
         if arrays[0].dtype.kind not in "iu":
-            raise _cannot(f"a constant of {arrays[0].dtype} depends on the size", users)
+            raise cannot_generalise(f"a constant of {arrays[0].dtype} depends on the size", users)
         flat = [a.reshape(-1) for a in arrays]
         exprs = [self._fitter.fit([int(a[k]) for a in flat]) for k in range(flat[0].size)]
         if any(e is None for e in exprs):
             values = " / ".join(str(a.tolist()) for a in flat)
-            raise _cannot(f"the constant {values} is no known function of the sizes", users)
+            raise cannot_generalise(f"the constant {values} is no known function of the sizes", users)
         unknown = [k for k, e in enumerate(exprs) if not isinstance(e, int)]
         if len(unknown) == 1 and all(self._takes_minus_one(o, p, unknown[0]) for o, p in self._uses.get(index, [])):
             self._patch(index, flat[0], unknown[0])
@@ -232,7 +190,7 @@ class _Graph:
 
         values = [float(a.reshape(-1)[0]) for a in arrays]
         if any((a != a.reshape(-1)[0]).any() for a in arrays) or arrays[0].size != 1:
-            raise _cannot("a table of floats depends on the size", users)
+            raise cannot_generalise("a table of floats depends on the size", users)
         whole = [round(v) for v in values]
         builder, kind = self._builder, views.tensor_type
         if all(np.float32(w) == np.float32(v) for w, v in zip(whole, values, strict=True)):
@@ -246,16 +204,18 @@ class _Graph:
                 size = builder.vector([expr], views.shapes[0], kind)
                 one = builder.constant(np.ones(views.shapes[0]), "float32")
                 return builder.op("DIV", [one, size], builder.tensor(views.shapes[0], kind), "DivOptions")
-        raise _cannot(f"the constant {values} is no known function of the sizes", users)
+        raise cannot_generalise(f"the constant {values} is no known function of the sizes", users)
 
     def _shaped_constant(self, index: int, views: _Views) -> int:
         """A constant whose shape depends on the size."""
         users = self._users(index)
         if len({len(s) for s in views.shapes}) > 1:
-            raise _cannot("the rank of a constant depends on the size", users)
+            raise cannot_generalise("the rank of a constant depends on the size", users)
         exprs = [self._fitter.fit(sizes) for sizes in zip(*views.shapes, strict=True)]
         if any(e is None for e in exprs):
-            raise _cannot(f"the shape of a constant ({views.shapes}) is no known function of the sizes", users)
+            raise cannot_generalise(
+                f"the shape of a constant ({views.shapes}) is no known function of the sizes", users
+            )
         arrays = [tables.array(d, s, views.tensor_type) for d, s in zip(views.data, views.shapes, strict=True)]
         top = None
         if self._top is not None:
@@ -268,7 +228,7 @@ class _Graph:
         )
         if made is None:
             shapes = " / ".join(str(s) for s in views.shapes)
-            error = _cannot(f"a table of shape {shapes} depends on the size", users)
+            error = cannot_generalise(f"a table of shape {shapes} depends on the size", users)
             if self._top is None:
                 raise NeedsLargest(error.message, op=error.op, remedy=error.remedy)
             raise error
@@ -294,17 +254,8 @@ class _Graph:
             if name == "RESHAPE" and len(operators[0].inputs) > 1:
                 operators[0].builtinOptions, operators[0].builtinOptionsType = None, 0
                 continue
-            if len({_options(o) for o in operators}) > 1:
-                raise _cannot(f"options of {name} depend on the size", name)
-
-
-def _options(operator: Any) -> str:
-    def plain(options: Any) -> Any:
-        if options is None:
-            return None
-        return sorted((k, v.tolist() if hasattr(v, "tolist") else v) for k, v in vars(options).items())
-
-    return repr((plain(operator.builtinOptions), plain(operator.builtinOptions2)))
+            if len({options(o) for o in operators}) > 1:
+                raise cannot_generalise(f"options of {name} depend on the size", name)
 
 
 def _line_of(expr: Any) -> tuple[str, int, int] | None:
@@ -318,9 +269,3 @@ def _line_of(expr: Any) -> tuple[str, int, int] | None:
     if len(coefficients) != 2 or not all(c.is_Integer for c in coefficients) or coefficients[0] <= 0:
         return None
     return str(symbol), int(coefficients[0]), int(coefficients[1])
-
-
-def _cannot(what: str, op: str | None = None) -> CannotGeneralise:
-    return CannotGeneralise(
-        f"LiteRT cannot take the dynamic range: {what}", op=op or "dynamic dimension", remedy=_REMEDY
-    )

@@ -14,9 +14,10 @@ from targets.tflite import flatbuffer, half, wide
 from targets.tflite.check import check
 from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
-from targets.tflite.generalise import CannotGeneralise, NeedsLargest, generalise
+from targets.tflite.generalise import generalise
 from targets.tflite.nan import nan_unsafe
 from targets.tflite.runner import count_coverage
+from targets.tflite.structure import CannotGeneralise, NeedsLargest
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,6 +30,8 @@ FILE = "model.tflite"
 _PREFERRED = (5, 11, 7, 13, 17, 19, 23, 29, 31, 37, 41, 43, 3, 9, 15, 21)
 #: A range of at most this many sizes becomes one signature for each, when it cannot be one signature.
 MOST_SIGNATURES = 16
+#: The oldest runtime with every kernel version that this target adds (``runtime_version.cc``: BROADCAST_TO 2).
+_RUNTIME = "2.5.0"
 #: Upper bounds beyond this are not converted at: a table that long has no place on a device.
 _LARGEST = 4096
 
@@ -165,6 +168,7 @@ def _finish(made: _Made, request: LowerRequest) -> bytes:
         "entry_points": [{"name": e.name, "sizes": dict(e.sizes)} for e in made.entry_points],
         "integers": 32 if wide.computes_in_32_bits(made.model) or not made.wide else 64,
     }
+    flatbuffer.require_runtime(made.model, _RUNTIME)
     flatbuffer.put_declaration(made.model, declaration)
     return flatbuffer.write(made.model)
 

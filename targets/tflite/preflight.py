@@ -40,6 +40,8 @@ _MISSING = (
 )
 #: Members of those families that it does take.
 _TAKEN = ("aten.linalg_vector_norm", "aten.linalg_norm", "aten.linalg_matrix_norm", "aten.linalg_cross")
+#: Where ops come from that litert-torch knows.
+_NAMESPACES = frozenset({"aten", "prims", "quantized_decomposed", "higher_order", "profiler"})
 _ELSEWHERE = "Compute it outside the program, or choose another target."
 
 
@@ -100,6 +102,10 @@ def _refusal(node: Any, name: str) -> tuple[str, str]:
         )
     if name in _LOOPS or name.split(".")[-1] in _LOOPS:
         return "control flow that depends on values is not converted", "Compute both branches and use torch.where."
+    if getattr(node.target, "namespace", "aten") not in _NAMESPACES:
+        return "a custom op has no meaning outside its own library", (
+            "Replace it by PyTorch's ops, or register a decomposition for it before export."
+        )
     if name.startswith(_MISSING) and not name.startswith(_TAKEN):
         return "litert-torch has no such op", _ELSEWHERE
     return "", ""

@@ -56,19 +56,24 @@ def build(
     small_top = None if top is None else _first(top, repeated)
     small_exprs = [1 if a in repeated else e for a, e in enumerate(exprs)]
     if small_top is None and fitter.largest is not None:
-        shape = [evaluate(e, fitter.largest) for e in small_exprs]
-        small_top = _continued(small, shape)
+        largest = [evaluate(e, fitter.largest) for e in small_exprs]
+        small_top = _continued(small, largest)
         if small_top is None:
-            small_top = _part_of_weight(small, shape, weights)
+            small_top = _part_of_weight(small, largest, weights)
     core = _core(builder, small, small_exprs, small_top, tensor_type)
     if core is None or not repeated:
         return core
     shape = builder.vector(list(exprs), [len(exprs)])
-    signature = [e if isinstance(e, int) else -1 for e in exprs]
+    signature = open_shape(exprs)
     static = [max(d, 1) for d in signature]
     return builder.op(
         "BROADCAST_TO", [core, shape], builder.tensor(static, tensor_type, signature=signature), "BroadcastToOptions"
     )
+
+
+def open_shape(exprs: Sequence[Any]) -> list[int]:
+    """A shape signature: -1 for each size that is an expression."""
+    return [e if isinstance(e, int) else -1 for e in exprs]
 
 
 def _repeats(arrays: Sequence[Any], top: Any, axis: int) -> bool:
@@ -153,7 +158,7 @@ def _slice(
         if all(np.array_equal(corner(a), a, equal_nan=a.dtype.kind == "f") for a in arrays):
             table = builder.raw_constant(np.ascontiguousarray(top).tobytes(), top.shape, tensor_type)
             begin = [top.shape[a] - exprs[a] if a in from_end else 0 for a in range(top.ndim)]
-            signature = [e if isinstance(e, int) else -1 for e in exprs]
+            signature = open_shape(exprs)
             out = builder.tensor([max(d, 1) for d in signature], tensor_type, signature=signature)
             inputs = [table, builder.vector(begin, [top.ndim]), builder.vector(list(exprs), [top.ndim])]
             return builder.op("SLICE", inputs, out, "SliceOptions")

@@ -41,6 +41,7 @@ REWRITES: Sequence[str] = (
     "round_decimals",
     "int_floor_division_by_trunc",
     "int_remainder_by_trunc",
+    "shift_operators",
     "median_by_sort",
     "sort_by_rank",
     "stable_sort_by_rank",
@@ -125,8 +126,7 @@ def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: b
     try:
         runner = ExecuTorchRunner(path, request.signature)
         _check_ranges(program, request.signature, runner)
-        for inputs in _bounds(request.signature):
-            runner.run(inputs)
+        _run_at_bounds(request.signature, runner)
     except VerificationError as error:
         path.unlink()
         raise diagnosis.error_for(program, [], error.message) from error
@@ -220,19 +220,28 @@ def _check_ranges(program: ExportedProgram, signature: Signature, runner: ExecuT
         )
 
 
-def _bounds(signature: Signature) -> list[dict[str, Array]]:
-    """Inputs of zeros at the lower and the upper bound of every dynamic dimension."""
+def _run_at_bounds(signature: Signature, runner: ExecuTorchRunner) -> None:
+    """Run at the lower and at the upper bound of every dynamic dimension.
+
+    Any values will do: zeros first (an index into any table), then ones (a divisor of integers).
+    """
+    for end in (0, 1) if signature.dynamic_symbols else (0,):
+        try:
+            runner.run(_filled(signature, end, 0))
+        except VerificationError:
+            runner.run(_filled(signature, end, 1))
+
+
+def _filled(signature: Signature, end: int, value: int) -> dict[str, Array]:
+    """Inputs full of ``value`` at the lower (``end`` 0) or upper (1) bound."""
     import numpy as np
 
     symbols = signature.dynamic_symbols
 
-    def size(dim: Dim, end: int) -> int:
+    def size(dim: Dim) -> int:
         if isinstance(dim, int):
             return dim
         root = symbols[dim.symbol][end]
         return dim.scale * (root or 0) + dim.offset
 
-    def at(end: int) -> dict[str, Array]:
-        return {s.name: np.zeros([size(d, end) for d in s.shape], dtype=s.dtype) for s in signature.inputs}
-
-    return [at(0), at(1)] if symbols else [at(0)]
+    return {s.name: np.full([size(d) for d in s.shape], value, dtype=s.dtype) for s in signature.inputs}

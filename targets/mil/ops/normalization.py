@@ -51,9 +51,15 @@ def _l2_norm(args: Args) -> Any:
 
 @operation("local_response_norm")
 def _local_response_norm(args: Args) -> Any:
-    """The window of ``size`` channels around each; for an even size, torch's (one more before than after)."""
+    """The window of ``size`` channels around each.
+
+    An even size is refused: the documentation does not say on which side the odd channel lies, PyTorch takes one more
+    before, and Apple's own operation test expects it on neither side.
+    """
     import torch.nn.functional as functional
 
+    if args.integer("size") % 2 == 0:
+        raise args.error(f"the documentation does not define an even size ({args.integer('size')})")
     return functional.local_response_norm(
         args["x"], args.integer("size"), args.number("alpha", 1e-4), args.number("beta", 0.75), args.number("k", 1.0)
     )

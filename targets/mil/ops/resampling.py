@@ -4,8 +4,8 @@ Left open by the documentation:
 
 - nearest-neighbour grids: here ``floor(i * in / out)`` for ``DEFAULT``, ``floor((i + 0.5) * in / out)`` for
   ``UNALIGN_CORNERS``, and the nearest point of the documented linear grid for the others (halves to even).
-- ``upsample_nearest_neighbor`` with a fractional factor: whether positions are divided by the factor or by the ratio of
-  sizes. Where the two differ the evaluator refuses.
+- ``upsample_nearest_neighbor`` with a fractional factor: positions follow the ratio of sizes, not the factor (Apple's own
+  operation test of it, shipped inside coremltools, decides).
 - ``resample`` with ``nearest``: halves go to even.
 """
 
@@ -70,21 +70,16 @@ def _resize(args: Args, x: Any, sizes: Sequence[int], mode: str, nearest: bool) 
     return x.to(dtype) if x.dtype.is_floating_point == dtype.is_floating_point else x.trunc().to(dtype)
 
 
-def _scaled(args: Args, nearest: bool) -> list[int]:
+def _scaled(args: Args) -> list[int]:
     """Output height and width of the ``upsample`` operations."""
-    sizes: list[int] = []
-    for n, key in zip(args["x"].shape[-2:], ("height", "width"), strict=True):
-        factor = args.number(f"scale_factor_{key}", 1.0)
-        out = math.floor(n * factor + 1e-6)  # a float32 factor such as 1.1 may miss its integer from below
-        if nearest and any(math.floor(i / factor + 1e-4) != i * n // out for i in range(out)):
-            raise args.error(f"the documentation does not define a {key} factor of {factor:g} on {n} elements")
-        sizes.append(out)
-    return sizes
+    factors = (args.number(f"scale_factor_{key}", 1.0) for key in ("height", "width"))
+    # a float32 factor such as 1.1 may miss its integer from below
+    return [math.floor(n * factor + 1e-6) for n, factor in zip(args["x"].shape[-2:], factors, strict=True)]
 
 
 @operation("upsample_nearest_neighbor")
 def _upsample_nearest(args: Args) -> Any:
-    return _resize(args, args["x"], _scaled(args, True), "DEFAULT", True)
+    return _resize(args, args["x"], _scaled(args), "DEFAULT", True)
 
 
 @operation("upsample_bilinear")
@@ -94,7 +89,7 @@ def _upsample_bilinear(args: Args) -> Any:
     if corners and centers:
         raise args.error("align_corners together with half_pixel_centers is not defined")
     mode = "STRICT_ALIGN_CORNERS" if corners else "UNALIGN_CORNERS" if centers else "DEFAULT"
-    return _resize(args, args["x"], _scaled(args, False), mode, False)
+    return _resize(args, args["x"], _scaled(args), mode, False)
 
 
 @operation("resize_nearest_neighbor")
