@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from targets.contract import Runner
 
 DECOMPOSITIONS: tuple[str, ...] = (
-    "flat_interface",
     "drop_derived_ranges",
+    "functional_form",
+    "flat_interface",
+    "contiguous_tensors",
     *("add_alpha", "sub_alpha", "rsub_alpha", "addmm_scaled", "baddbmm_scaled", "lerp_scalar"),
     *("reciprocal_by_division", "rsqrt_by_division", "trunc_by_floor", "round_decimals", "sgn_by_sign"),
     *("addcmul_by_product", "addcdiv_by_quotient", "clamp_one_sided", "clamp_tensor_bounds"),
@@ -168,6 +170,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             f"Core ML is not built at {request.precision} here", op="precision", remedy="Choose fp32 or fp16."
         )
     examples = [_example_shape(node) for node in user_inputs(program)]
+    program = legalize(program, ("drop_derived_ranges", "functional_form"))
     notes = _mutation_notes(program)
     legal = _legal(program)
     keywords.refuse_unread(legal)
@@ -183,7 +186,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         inputs=(*(s.input for s in states), *request.signature.inputs),
         outputs=(*(by_buffer[b].output for b in order), *request.signature.outputs),
     )
-    interface = features.interface(full, [*(list(s.input.shape) for s in states), *examples])
+    fixed = [list(state.initial(legal, s.buffer).shape) for s in states]
+    interface = features.interface(full, [*fixed, *examples])
     model, target, kept = _convert(legal, interface, request)
     path = request.directory / PACKAGE
     model.save(str(path))
@@ -236,7 +240,8 @@ def _example_shape(node: Node) -> list[int]:
 
 
 def _mutation_notes(program: ExportedProgram) -> list[str]:
-    changed = [s.target for s in program.graph_signature.output_specs if s.kind.name == "USER_INPUT_MUTATION"]
+    specs = program.graph_signature.output_specs
+    changed = [s.target for s in specs if s.kind.name == "USER_INPUT_MUTATION"]
     return [
         f"the program changes its input '{name}' in place; Core ML leaves the caller's data alone" for name in changed
     ]

@@ -100,10 +100,11 @@ CASES: dict[str, list[Case]] = {
     "std_mean_correction": [
         Case(function=lambda x: torch.std_mean(x, 1, correction=2), inputs=batches(6), dynamic=batch()),
         Case(function=lambda x: torch.std_mean(x, 1, correction=0, keepdim=True), inputs=((R(3, 4) + 1000,),)),
-        Case(function=lambda x: torch.std_mean(x, 1), inputs=((R(3, 1),),)),
-        Case(function=lambda x: torch.std_mean(x, (0, 1)), inputs=batches(4, 3), dynamic=batch()),
+        Case(function=lambda x: torch.std_mean(x, 1, correction=1), inputs=((R(3, 1),),)),
+        Case(function=lambda x: torch.std_mean(x, (0, 1), correction=1), inputs=batches(4, 3), dynamic=batch()),
     ],
     "std_mean_dim": [
+        Case(function=lambda x: torch.std_mean(x, 1), inputs=((R(3, 1),),)),
         Case(function=lambda x: torch.ops.aten.std_mean.dim(x, [1], False, True), inputs=((R(3, 4),),)),
         Case(function=lambda x: torch.std_mean(x, 1, unbiased=False), inputs=batches(6), dynamic=batch()),
     ],
@@ -112,7 +113,7 @@ CASES: dict[str, list[Case]] = {
     "var_mean_dim": [Case(function=lambda x: torch.ops.aten.var_mean.dim(x, [1], True, False), inputs=((R(3, 4),),))],
     "layer_norm_two_pass": [
         Case(function=filled(nn.LayerNorm([4, 5])), inputs=batches(4, 5), dynamic=batch()),
-        Case(function=nn.LayerNorm(16), inputs=((R(2, 16) * 1e-2 + 1000,),), rtol=1e-3, atol=1e-3),
+        Case(function=nn.LayerNorm(16), inputs=((R(2, 16) * 1e-2 + 1000,),), rtol=2e-2, atol=2e-2),
     ],
     "native_layer_norm_two_pass": [
         Case(
@@ -122,11 +123,11 @@ CASES: dict[str, list[Case]] = {
     ],
     "group_norm_two_pass": [
         Case(function=filled(nn.GroupNorm(2, 6)), inputs=batches(6, 3, 4), dynamic=batch()),
-        Case(function=nn.GroupNorm(2, 6), inputs=((R(2, 6, 9) * 1e-2 + 300,),), rtol=1e-3, atol=1e-3),
+        Case(function=nn.GroupNorm(2, 6), inputs=((R(2, 6, 9) * 1e-2 + 300,),), rtol=2e-2, atol=2e-2),
     ],
     "instance_norm_two_pass": [
         Case(function=filled(nn.InstanceNorm2d(3, affine=True)), inputs=batches(3, 4, 5), dynamic=batch()),
-        Case(function=nn.InstanceNorm2d(3), inputs=((R(1, 3, 5, 5) * 0.01 + 300,),), rtol=1e-3, atol=1e-3),
+        Case(function=nn.InstanceNorm2d(3), inputs=((R(1, 3, 5, 5) * 0.01 + 300,),), rtol=2e-2, atol=2e-2),
         Case(function=nn.InstanceNorm1d(3, track_running_stats=True), inputs=((R(2, 3, 5),),), unchanged=True),
     ],
     "rms_norm_written_out": [

@@ -172,7 +172,7 @@ def _set_half(node: Node) -> None:
     def convert(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.dtype is not torch.float32:
             return value
-        with value.fake_mode:  # type: ignore[attr-defined]
+        with value.fake_mode:
             return value.to(torch.float16)
 
     node.meta["val"] = pytree.tree_map(convert, node.meta.get("val"))

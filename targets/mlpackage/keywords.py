@@ -22,7 +22,6 @@ READ: dict[str, frozenset[str]] = {
         "aten.baddbmm.default": "beta alpha",
         "aten.cumsum.default": "dtype",
         "aten.div.Tensor_mode": "rounding_mode",
-        "aten.div.Scalar_mode": "rounding_mode",
         "aten.full.default": "dtype",
         "aten.linalg_vecdot.default": "dim",
         "aten.meshgrid.indexing": "indexing",

@@ -150,8 +150,8 @@ class _Graph:
 
     def _compute_constant(self, index: int, views: _Views) -> None:
         """A constant that holds sizes: reshape targets, slice bounds, paddings, divisors."""
-        arrays = [tables.array(d, s, views.tensor_type) for d, s in zip(views.data, views.shapes, strict=True)]
         users = self._users(index)
+        arrays = self._arrays(views, users)
         if arrays[0].size > _MAX_SIZE_LIST:
             raise cannot_generalise(f"a table of {arrays[0].size} values depends on the size", users)
         if arrays[0].dtype.kind == "f":
@@ -165,13 +165,17 @@ class _Graph:
             values = " / ".join(str(a.tolist()) for a in flat)
             raise cannot_generalise(f"the constant {values} is no known function of the sizes", users)
         unknown = [k for k, e in enumerate(exprs) if not isinstance(e, int)]
-        if len(unknown) == 1 and all(self._takes_minus_one(o, p, unknown[0]) for o, p in self._uses.get(index, [])):
+        if len(unknown) == 1 and self._only_reshapes(index):
             self._patch(index, flat[0], unknown[0])
             return
         self._replace(index, self._builder.vector(exprs, views.shapes[0], views.tensor_type))
 
-    def _takes_minus_one(self, operator: Any, position: int, _element: int) -> bool:
-        return flatbuffer.opcode_name(self._models[0], operator) == "RESHAPE" and position == 1
+    def _only_reshapes(self, index: int) -> bool:
+        """Whether the constant is read as the target of reshapes and nothing else: one size may then be -1."""
+        uses = self._uses.get(index, [])
+        returned = any(int(t) == index for t in self._graphs[0].outputs)
+        names = {(flatbuffer.opcode_name(self._models[0], o), position) for o, position in uses}
+        return names == {("RESHAPE", 1)} and not returned
 
     def _patch(self, index: int, values: npt.NDArray[np.generic], element: int) -> None:
         import numpy as np
@@ -191,6 +195,8 @@ class _Graph:
         values = [float(a.reshape(-1)[0]) for a in arrays]
         if any((a != a.reshape(-1)[0]).any() for a in arrays) or arrays[0].size != 1:
             raise cannot_generalise("a table of floats depends on the size", users)
+        if not np.isfinite(values).all():
+            raise cannot_generalise(f"the constant {values} depends on the size", users)
         whole = [round(v) for v in values]
         builder, kind = self._builder, views.tensor_type
         if all(np.float32(w) == np.float32(v) for w, v in zip(whole, values, strict=True)):
@@ -213,10 +219,8 @@ class _Graph:
             raise cannot_generalise("the rank of a constant depends on the size", users)
         exprs = [self._fitter.fit(sizes) for sizes in zip(*views.shapes, strict=True)]
         if any(e is None for e in exprs):
-            raise cannot_generalise(
-                f"the shape of a constant ({views.shapes}) is no known function of the sizes", users
-            )
-        arrays = [tables.array(d, s, views.tensor_type) for d, s in zip(views.data, views.shapes, strict=True)]
+            raise cannot_generalise(f"the shape of a constant, {views.shapes}, follows no known rule", users)
+        arrays = self._arrays(views, users)
         top = None
         if self._top is not None:
             model, graph = self._top
@@ -233,6 +237,11 @@ class _Graph:
                 raise NeedsLargest(error.message, op=error.op, remedy=error.remedy)
             raise error
         return made
+
+    def _arrays(self, views: _Views, users: str) -> list[Any]:
+        if views.tensor_type not in flatbuffer.DTYPES.values():
+            raise cannot_generalise(f"a constant of {flatbuffer.dtype_name(views.tensor_type)} depends on it", users)
+        return [tables.array(d, s, views.tensor_type) for d, s in zip(views.data, views.shapes, strict=True)]
 
     def _users(self, index: int) -> str:
         names = {flatbuffer.opcode_name(self._models[0], o) for o, _ in self._uses.get(index, [])}

@@ -32,6 +32,8 @@ _PREFERRED = (5, 11, 7, 13, 17, 19, 23, 29, 31, 37, 41, 43, 3, 9, 15, 21)
 MOST_SIGNATURES = 16
 #: The oldest runtime with every kernel version that this target adds (``runtime_version.cc``: BROADCAST_TO 2).
 _RUNTIME = "2.5.0"
+#: The largest size that is run before the file is handed out (the verification that follows goes to the bound).
+_CHECKED = 128
 #: Upper bounds beyond this are not converted at: a table that long has no place on a device.
 _LARGEST = 4096
 
@@ -233,7 +235,7 @@ def _check_points(signature: Signature, made: _Made) -> list[Mapping[str, int]]:
     bounds = signature.dynamic_symbols
     seen = {v for p in choose_points(signature) for v in p.values()}
     low = {s: lo for s, (lo, _) in bounds.items()}
-    high = {s: min(64 if hi is None else hi, max(lo, 64)) for s, (lo, hi) in bounds.items()}
+    high = {s: min(_CHECKED if hi is None else hi, max(lo, _CHECKED)) for s, (lo, hi) in bounds.items()}
     middle = {s: next((v for v in range((low[s] + high[s]) // 2, high[s]) if v not in seen), low[s]) for s in bounds}
     points = [low, high, middle]
     if len(bounds) > 1:

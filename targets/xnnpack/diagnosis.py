@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-REMEDY = "Replace this op by others in the model, or build this model for a target that has it (edgeport matrix)."
+REMEDY = "Replace this op by others in the model, or build this model for a target that has it (preflight shows which)."
 
 #: Edge and core names of an op's copying or out variant -> the name it has in an exported program.
 _VARIANTS = ("_copy", "_with_indices", "_functional")
@@ -37,10 +37,14 @@ def find(program: ExportedProgram, names: Iterable[str]) -> Node | None:
     """The first node of the program whose op is one of ``names`` (in any of ExecuTorch's spellings)."""
     stems = {_stem(n) for n in names}
     nodes = list(op_nodes(program))
-    for match in (lambda s: s in stems, lambda s: any(s and (s in t or t in s) for t in stems if len(t) > 3)):
-        for node in nodes:
-            if match(_stem(op_name(node))):
-                return node
+    for node in nodes:
+        if _stem(op_name(node)) in stems:
+            return node
+    longer = [s for s in stems if len(s) > 3]
+    for node in nodes:
+        mine = _stem(op_name(node))
+        if mine and any(mine in s or s in mine for s in longer):
+            return node
     return None
 
 

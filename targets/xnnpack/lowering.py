@@ -136,7 +136,6 @@ def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: b
     return Lowered(
         files=(FILE,),
         coverage=converted.coverage,
-        warnings=tuple(f"NaN or infinity does not pass as in PyTorch through {op}" for op in converted.loses_nan),
         nan_unsafe=converted.loses_nan,
         contract={
             "method": "forward",

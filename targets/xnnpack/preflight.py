@@ -44,7 +44,8 @@ def _packet(node: Node) -> str:
 def _values(node: Node) -> list[Any]:
     import torch
 
-    return torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    leaves: list[Any] = torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    return leaves
 
 
 def _is_random(node: Node) -> bool:
@@ -135,9 +136,8 @@ def _ops(program: ExportedProgram, rewrites: list[str]) -> Iterator[Finding]:
         elif _packet(node) in _NO_KERNEL:
             yield _refused_op(node, "ExecuTorch has no kernel for it", _NO_KERNEL[_packet(node)])
         elif name not in seen and "." in name:
-            verdict = "rewritten" if name in rewritten else "fine"
             why = f"{rewritten[name]}: {REGISTRY[rewritten[name]].fault}" if name in rewritten else ""
-            yield Finding(subject=name, kind="op", verdict=verdict, why=why)
+            yield Finding(subject=name, kind="op", verdict="rewritten" if why else "fine", why=why)
         seen.add(name)
 
 

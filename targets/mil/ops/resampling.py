@@ -4,8 +4,8 @@ Left open by the documentation:
 
 - nearest-neighbour grids: here ``floor(i * in / out)`` for ``DEFAULT``, ``floor((i + 0.5) * in / out)`` for
   ``UNALIGN_CORNERS``, and the nearest point of the documented linear grid for the others (halves to even).
-- ``upsample_nearest_neighbor`` with a fractional factor: positions follow the ratio of sizes, not the factor (Apple's own
-  operation test of it, shipped inside coremltools, decides).
+- ``upsample_nearest_neighbor`` with a fractional factor: positions follow the ratio of sizes, not the factor (as
+  Apple's own operation test, shipped inside coremltools, expects).
 - ``resample`` with ``nearest``: halves go to even.
 """
 
