@@ -107,6 +107,16 @@ def sweep(out: Path) -> None:
         (out / ".staging").rmdir()
 
 
+def clear_if_empty(out: Path) -> None:
+    """Remove what a build writes for itself when it has nothing else to show for it (a refused input, say)."""
+    own = {".locks", ".staging", "logs"}
+    with contextlib.suppress(OSError):
+        if {p.name for p in out.iterdir()} <= own and not any((out / ".staging").glob("*")):
+            for name in own:
+                shutil.rmtree(out / name, ignore_errors=True)
+            out.rmdir()
+
+
 def _exchange(a: Path, b: Path) -> bool:
     """Swap two folders in one step. False where the kernel or the file system can't."""
     if not sys.platform.startswith("linux"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from build import envs, manifest
-from build.cache import lock, put_folder, staging, sweep
+from build.cache import clear_if_empty, lock, put_folder, staging, sweep
 from build.envs import Environment
 from build.errors import INTERRUPTED_EXIT, EdgeportError
 from build.log import say
@@ -69,6 +69,8 @@ class Build:
             for worker in self._workers:
                 worker.close()
             self._scratch.close()
+        if not options.dry_run:
+            clear_if_empty(options.out)
         for row in self.expected:
             self.results.setdefault(row.label, self._lost(row))
         return [self.results[row.label] for row in self.expected]

@@ -149,7 +149,7 @@ def _dim_findings(signature: Signature) -> list[Finding]:
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """What Core ML cannot take: rank, dtypes, unbounded dimensions, random and data-dependent ops. Needs torch only."""
     wide = "Core ML computes with float32 at most"
-    refused = {"complex64": _COMPLEX, "complex128": _COMPLEX, "complex32": _COMPLEX, "bfloat16": wide}
+    refused = {"complex64": _COMPLEX, "complex128": _COMPLEX, "complex32": _COMPLEX, "bfloat16": wide, "float64": wide}
     return [
         *_dim_findings(signature),
         *_rank_findings(program),

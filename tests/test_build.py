@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
 from targets.registry import all_targets
+from tests import fuzz
 from tests.conftest import ROOT, Run, build_in, environment
 
 TARGETS = tuple(all_targets())
@@ -252,3 +255,43 @@ def test_sessions_are_listed_with_one_line_each() -> None:
               "build", "preflight", "tests", "lint", "cases", "bench-build"}  # fmt: skip
     assert wanted <= set(sessions)
     assert all(sessions[name] and "\n" not in sessions[name] for name in wanted)
+
+
+def test_refused_programs_are_one_line_each_and_leave_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "mutants"
+    folder.mkdir()
+    program = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
+    torch.export.save(program, folder / "good.pt2")
+    good = (folder / "good.pt2").read_bytes()
+    (folder / "good.pt2").unlink()
+    kinds = {
+        "truncated": fuzz.truncate,
+        "traversal": fuzz.unsafe_name,
+        "symlink": fuzz.symlink,
+        "bomb": fuzz.bomb,
+        "pickle": fuzz.evil_pickle,
+        "newer": fuzz.newer_version,
+    }
+    for name, mutate in kinds.items():
+        (folder / f"{name}.pt2").write_bytes(mutate(good, random.Random(3)))
+    run = build_in(ROOT, tmp_path / "out", "--program", str(folder), "--targets", "ort_web")
+    assert run.code == 2
+    assert {r["model"] for r in run.rows} == set(kinds)
+    for row in run.rows:
+        assert row["status"] == "failed:capture"
+        assert row["error"]["code"] in ("bad-input", "untrusted-input")
+        assert row["error"]["message"]
+    assert "Traceback" not in run.stdout + run.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_bad_program_does_not_lose_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    program = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
+    torch.export.save(program, folder / "good.pt2")
+    (folder / "bad.pt2").write_bytes(b"not a program")
+    run = build_in(ROOT, tmp_path / "out", "--program", str(folder), "--targets", "ort_web")
+    assert run.code == 2
+    assert {r["model"]: r["status"] for r in run.rows} == {"good": "ok", "bad": "failed:capture"}
+    assert not (tmp_path / "out" / "bad").exists()

@@ -215,6 +215,7 @@ def test_lstm_stays_one_operation(tmp_path: Path) -> None:
     [
         (Fn(lambda s, x: x + torch.randn_like(x)), R(3), "random"),
         (Fn(lambda s, x: torch.fft.rfft(x).abs()), R(8), "complex"),
+        (Fn(lambda s, x: x * 2), R(3).double(), "float32"),
         (Fn(lambda s, x: x.view(1, 1, 1, 1, 1, 2, 4) + 1), R(2, 4), "dimensions"),
         (Fn(lambda s, x: x.nonzero()), R(4), "depends on the data"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from build.errors import VerificationError
 from tests.mil_support import Array, run
 
 RNG = np.random.default_rng(3)
@@ -82,6 +83,21 @@ def test_a_fractional_nearest_factor_follows_the_ratio_of_sizes(tmp_path: Path) 
     got = run(tmp_path, body, {"x": x})  # factors and results of Apple's test of the operation
     np.testing.assert_array_equal(got[0][0, 0], [[1.5, -2.5]] * 3)
     np.testing.assert_array_equal(got[1][0, 0], [[1.5, -2.5, 3.5]] * 2)
+
+
+def test_nearest_of_ios17_rounds_and_refuses_a_tie(tmp_path: Path) -> None:
+    from coremltools.converters.mil import Builder as mb
+
+    x = np.array([-6.0, 9.0], np.float32).reshape(1, 1, 1, 2)
+
+    def to(width: int) -> Any:
+        options = {"interpolation_mode": "NEAREST_NEIGHBOR", "sampling_mode": "DEFAULT"}
+        return lambda x: mb.resize(x=x, shape=[1, width], resized_dims=np.uint32(2), **options)
+
+    (got,) = run(tmp_path, to(3), {"x": x}, target="iOS17")
+    np.testing.assert_array_equal(got[0, 0, 0], [-6, 9, 9])  # as Apple's test of the operation expects
+    with pytest.raises(VerificationError, match="half-way between two"):
+        run(tmp_path, to(4), {"x": x}, target="iOS17")
 
 
 @pytest.mark.parametrize("corners", [True, False])

@@ -46,7 +46,7 @@ def softplus_threshold(x: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
     if threshold >= 20:
         return NotImplemented
     scaled = x * beta
-    smooth = (torch.clamp_min(scaled, 0) + torch.log1p(torch.exp(-torch.abs(scaled)))) / beta
+    smooth = (torch.relu(scaled) + torch.log1p(torch.exp(-torch.abs(scaled)))) / beta
     return torch.where(torch.gt(scaled, threshold), x, smooth)
 
 

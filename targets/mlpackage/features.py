@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 CARRIER: dict[str, str] = {
     "float32": "float32",
     "float16": "float16",
-    "float64": "float32",
     "int32": "int32",
     **dict.fromkeys(("int64", "int16", "int8", "uint8", "bool"), "int32"),
 }
@@ -111,9 +110,6 @@ def interface(signature: Signature, examples: Sequence[Sequence[int]]) -> Interf
                     f"{size.scale}, not the steps: the app must pass multiples"
                 )
         inputs.append(ct.TensorType(name=spec.name, shape=shape, dtype=dtype))
-    doubles = [t.name for t in (*signature.inputs, *signature.outputs) if t.dtype == "float64"]
-    if doubles:
-        warnings.append(f"float64 is computed as float32, about 7 digits: {', '.join(doubles)}")
     outputs = [ct.TensorType(name=t.name, dtype=np.dtype(CARRIER[t.dtype]).type) for t in signature.outputs]
     carried = {
         t.name: f"{t.dtype} as {CARRIER[t.dtype]}"

@@ -8,9 +8,16 @@ from typing import Any
 from ..registry import Args, operation
 
 
+def _promoted(x: Any, y: Any) -> tuple[Any, Any]:
+    """From iOS 17 on one side may be integer: the product is then in floats."""
+    if x.is_floating_point() == y.is_floating_point():
+        return x, y
+    return x.float(), y.float()
+
+
 @operation("matmul")
 def _matmul(args: Args) -> Any:
-    x, y = args["x"], args["y"]
+    x, y = _promoted(args["x"], args["y"])
     if args.flag("transpose_x", False) and x.dim() > 1:
         x = x.transpose(-1, -2)
     if args.flag("transpose_y", False) and y.dim() > 1:
@@ -22,9 +29,9 @@ def _matmul(args: Args) -> Any:
 def _linear(args: Args) -> Any:
     import torch.nn.functional as functional
 
-    x, weight, bias = args["x"], args["weight"], args.get("bias")
+    (x, weight), bias = _promoted(args["x"], args["weight"]), args.get("bias")
     if x.is_floating_point():
-        return functional.linear(x, weight, bias)
+        return functional.linear(x, weight, None if bias is None else bias.to(x.dtype))
     product = x @ weight.t()
     return product if bias is None else product + bias
 

@@ -2,8 +2,9 @@
 
 Left open by the documentation:
 
-- nearest-neighbour grids: here ``floor(i * in / out)`` for ``DEFAULT``, ``floor((i + 0.5) * in / out)`` for
-  ``UNALIGN_CORNERS``, and the nearest point of the documented linear grid for the others (halves to even).
+- nearest neighbours: ``floor(i * in / out)`` for the operations of iOS 15, but the rounded linear grid for iOS 17's
+  ``resize`` (Apple's own operation tests, shipped inside coremltools, expect both). A point half-way between two
+  elements is refused in the latter: which of the two it takes is not defined.
 - ``upsample_nearest_neighbor`` with a fractional factor: positions follow the ratio of sizes, not the factor (as
   Apple's own operation test, shipped inside coremltools, expects).
 - ``resample`` with ``nearest``: halves go to even.
@@ -42,12 +43,13 @@ def _grid(args: Args, n: int, out: int, mode: str) -> Any:
 def _nearest(args: Args, n: int, out: int, mode: str) -> Any:
     import torch
 
-    if mode in ("DEFAULT", "UNALIGN_CORNERS"):
+    if args.op != "resize":
         i = torch.arange(out)
-        # whole numbers: a product of floats could land just below an integer
-        at = (i * n) // out if mode == "DEFAULT" else ((2 * i + 1) * n) // (2 * out)
-        return at.clamp(0, n - 1)
-    return _grid(args, n, out, mode).round().long()
+        return (i * n) // out  # whole numbers: a product of floats could land just below an integer
+    at = _grid(args, n, out, mode)
+    if bool(((at - at.floor() - 0.5).abs() < 1e-6).any()):
+        raise args.error(f"{mode} from {n} to {out} elements has points half-way between two: undefined")
+    return at.round().long()
 
 
 def _resize(args: Args, x: Any, sizes: Sequence[int], mode: str, nearest: bool) -> Any:
