@@ -7,6 +7,7 @@ so its imports are paid once; when a converter kills the process, that job is lo
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -40,7 +41,7 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
             "remedy": error.remedy,
             "trace": trace,
         }
-    if isinstance(error, OSError) and error.errno in (28, 122):  # ENOSPC, EDQUOT
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
         return {**error_to_json(StorageError(f"cannot write: {error.strerror}")), "trace": trace}
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     return {

@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,12 @@ def check(name: str, case: Case) -> None:
             torch.testing.assert_close(g, w, rtol=case.rtol, atol=case.atol, equal_nan=True)
 
 
-def names_in_tests() -> set[str]:
+@cache
+def names_in_tests() -> frozenset[str]:
     """Every string literal in the rewrite tests of this folder: a rewrite that none of them names is untested."""
     found: set[str] = set()
     here = Path(inspect.getfile(check)).parent
     for path in here.glob("test_*.py"):
         constants = (n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant))
         found |= {value for value in constants if isinstance(value, str)}
-    return found
+    return frozenset(found)

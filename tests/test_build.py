@@ -225,8 +225,8 @@ fp32 = "available"
 """
 
 
-def test_a_sixth_target_is_one_module_and_one_row(tmp_path: Path) -> None:
-    root = tmp_path / "checkout"
+def _checkout_with_toy(root: Path, toy: str = _TOY) -> Path:
+    """A copy of this checkout with one more module and one more row of facts."""
     for name in ("build", "targets", "models", "tests", "noxfile.py", "pyproject.toml", "constraints.txt"):
         source = ROOT / name
         if source.is_dir():
@@ -234,9 +234,22 @@ def test_a_sixth_target_is_one_module_and_one_row(tmp_path: Path) -> None:
         else:
             root.mkdir(exist_ok=True)
             shutil.copy(source, root / name)
-    (root / "targets" / "toy.py").write_text(_TOY)
+    (root / "targets" / "toy.py").write_text(toy)
     with (root / "targets" / "targets.toml").open("a") as facts:
         facts.write(_TOY_ROW)
+    return root
+
+
+def _programs(folder: Path, *names: str) -> Path:
+    folder.mkdir()
+    program = torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
+    for name in names:
+        torch.export.save(program, folder / f"{name}.pt2")
+    return folder
+
+
+def test_a_sixth_target_is_one_module_and_one_row(tmp_path: Path) -> None:
+    root = _checkout_with_toy(tmp_path / "checkout")
     run = build_in(root, tmp_path / "out", session="build-toys")
     assert run.code == 0, run.stdout + run.stderr
     assert [(r["target"], r["status"], r["changed_decisions"]) for r in run.rows] == [("toy", "ok", 0)]
@@ -244,6 +257,105 @@ def test_a_sixth_target_is_one_module_and_one_row(tmp_path: Path) -> None:
         [sys.executable, "-m", "nox", "-l"], cwd=root, env={**os.environ}, capture_output=True, text=True, check=True
     )
     assert "build-toys" in listed.stdout
+
+
+def test_a_converter_that_kills_its_process_costs_one_artifact(tmp_path: Path) -> None:
+    crash = "    import os\n    if request.model == 'second':\n        os.abort()\n    from build.archive import save_program"
+    toy = _TOY.replace("    from build.archive import save_program", crash, 1)
+    root = _checkout_with_toy(tmp_path / "checkout", toy)
+    programs = _programs(tmp_path / "programs", "first", "second", "third")
+    run = build_in(root, tmp_path / "out", "--program", str(programs), session="build-toys")
+    assert {r["model"]: r["status"] for r in run.rows} == {"first": "ok", "second": "failed:lower", "third": "ok"}
+    error = next(r["error"] for r in run.rows if r["model"] == "second")
+    assert error["code"] == "converter-crashed"
+    assert "SIGABRT" in error["message"]
+    assert run.code == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "with_", "says"),
+    [
+        ("for s, t in zip(", "for s, t in zip(", ""),
+        ("t.numpy() for s", "t.numpy() + 1 for s", "beyond tolerance"),
+        ("t.numpy() for s", "t.double().numpy() for s", "dtype float64"),
+        ("t.numpy() for s", "t.numpy()[:1] for s", "has shape"),
+        ("t.numpy() for s", "t.numpy() * float('nan') for s", "NaN or infinity differs"),
+        ("return self._signature", "return type(self._signature)(inputs=(), outputs=())", "inputs are []"),
+    ],
+)
+def test_a_wrong_artifact_never_counts_as_built(tmp_path: Path, change: str, with_: str, says: str) -> None:
+    assert change in _TOY
+    root = _checkout_with_toy(tmp_path / "checkout", _TOY.replace(change, with_))
+    programs = _programs(tmp_path / "programs", "net")
+    run = build_in(root, tmp_path / "out", "--program", str(programs), session="build-toys")
+    (row,) = run.rows
+    if not says:
+        assert (run.code, row["status"]) == (0, "ok")
+        return
+    assert run.code == 4
+    assert row["status"] == "failed:verify"
+    assert row["error"]["code"] == "verification-failed"
+    assert says in row["error"]["message"]
+    assert row["files"] == []
+    assert not list((tmp_path / "out").rglob("model.toy"))
+
+
+def test_gates_have_their_own_exit_code(tmp_path: Path) -> None:
+    toy = _TOY.replace("Coverage(delegated=1,", "Coverage(delegated=1, fallback={'aten.linear': 3},")
+    root = _checkout_with_toy(tmp_path / "checkout", toy)
+    programs = _programs(tmp_path / "programs", "net")
+    arguments = ("--program", str(programs), "--min-delegated", "50")
+    run = build_in(root, tmp_path / "out", *arguments, session="build-toys")
+    assert run.code == 6
+    assert "25% of the nodes are delegated" in run.rows[0]["error"]["message"]
+    assert "aten.linear (3)" in run.rows[0]["error"]["remedy"]
+
+
+def test_undelegated_is_its_own_status_and_narrowed_is_a_warning(tmp_path: Path) -> None:
+    toy = _TOY.replace("Coverage(delegated=1, method=", "Coverage(delegated=0, fallback={'aten.linear': 3}, method=")
+    toy = toy.replace('files=("model.toy",),', 'files=("model.toy",), narrowed=("x[0]: 1..64 -> 1..15",),')
+    root = _checkout_with_toy(tmp_path / "checkout", toy)
+    programs = _programs(tmp_path / "programs", "net")
+    run = build_in(root, tmp_path / "out", "--program", str(programs), session="build-toys")
+    assert run.code == 0
+    assert run.rows[0]["status"] == "ok-undelegated"
+    assert any("narrower range" in w for w in run.rows[0]["warnings"])
+    strict = build_in(root, tmp_path / "out", "--program", str(programs), "--strict", session="build-toys")
+    assert strict.code == 6
+
+
+def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    root = _checkout_with_toy(tmp_path / "checkout")
+    programs = _programs(tmp_path / "programs", "one", "two")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "build", "build-toys", "--out", str(out), "--program", str(programs)]
+    environment_ = {**environment(), "PYTHONPATH": str(root)}
+    running = [subprocess.Popen(command, cwd=root, env=environment_, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    said = [p.communicate()[0] for p in running]
+    assert [p.returncode for p in running] == [0, 0], said
+    again = build_in(root, out, "--program", str(programs), session="build-toys")
+    assert [r["cached"] for r in again.rows] == [True, True]
+
+
+def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(tmp_path: Path) -> None:
+    root = _checkout_with_toy(tmp_path / "checkout")
+    programs = _programs(tmp_path / "programs", "net")
+    out = tmp_path / "out"
+    first = build_in(root, out, "--program", str(programs), session="build-toys")
+    assert first.code == 0
+    before = {p: p.read_bytes() for p in (out / "net").rglob("*") if p.is_file()}
+    limited = f"ulimit -f 2; exec {sys.executable} -m build build-toys --force --out {out} --program {programs}"
+    done = subprocess.run(
+        ["bash", "-c", limited],
+        cwd=root,
+        env={**environment(), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert {p: p.read_bytes() for p in (out / "net").rglob("*") if p.is_file()} == before
 
 
 def test_sessions_are_listed_with_one_line_each() -> None:

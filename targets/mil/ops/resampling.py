@@ -3,7 +3,8 @@
 Left open by the documentation:
 
 - nearest neighbours: ``floor(i * in / out)`` for the operations of iOS 15, but the rounded linear grid for iOS 17's
-  ``resize`` (Apple's own operation tests, shipped inside coremltools, expect both). A point half-way between two
+  ``resize`` (as Apple's own tests of ``upsample_nearest_neighbor`` and ``resize``, shipped inside coremltools, expect;
+  that ``resize_nearest_neighbor`` follows the former is assumed). A point half-way between two
   elements is refused in the latter: which of the two it takes is not defined.
 - ``upsample_nearest_neighbor`` with a fractional factor: positions follow the ratio of sizes, not the factor (as
   Apple's own operation test, shipped inside coremltools, expects).
