@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from build import envs, manifest
 from build.cache import clear_if_empty, lock, put_folder, staging, sweep
 from build.envs import Environment
-from build.errors import INTERRUPTED_EXIT, EdgeportError
+from build.errors import INTERRUPTED_EXIT, ConverterCrash, EdgeportError, StorageError
 from build.log import say
 from build.options import Options
 from build.plan import Row, artifact_key, cached, captured, program_folder, rows
@@ -209,13 +210,32 @@ class Build:
                     "min_delegated": options.min_delegated,
                     "log": str(self._log(row.target.name)),
                 }
-                answer = worker.submit(job, lambda stage: say(f"{row.label}: {stage}"))
-                if "error" in answer:
-                    return self._failed(row, "worker", answer["error"])
-                put_folder(folder, row.place(options.out))
+                value = self._submit(worker, job, row, folder)
+                # A full disk says nothing about the artifact that is there: it stays. Any other failure replaces it,
+                # so that nobody ships what no longer follows from the sources.
+                if (value["error"] or {}).get("code") != StorageError.code:
+                    put_folder(folder, row.place(options.out))
         seconds = time.monotonic() - started
-        say(f"{row.label}: {answer['result']['status']} in {seconds:.1f} s")
-        return manifest.summary_row(answer["result"], cached=False, seconds=seconds)
+        say(f"{row.label}: {value['status']} in {seconds:.1f} s")
+        return manifest.summary_row(value, cached=False, seconds=seconds)
+
+    def _submit(self, worker: Worker, job: Mapping[str, Any], row: Row, folder: Path) -> dict[str, Any]:
+        """The manifest of a job, whatever became of it."""
+        try:
+            answer = worker.submit(job, lambda stage: say(f"{row.label}: {stage}"))
+        except ConverterCrash as crash:
+            if self._interrupted:
+                raise
+            answer = {"error": error_to_json(crash)}
+        if "result" in answer:
+            result: dict[str, Any] = answer["result"]
+            return result
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        value = manifest.begin(self._records[row.source.name], job)
+        value |= {"status": "failed:lower", "error": manifest.failure(answer["error"])}
+        manifest.write(folder, value)
+        return value
 
     # ---- small parts ---------------------------------------------------------------------------------------------
 

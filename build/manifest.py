@@ -9,6 +9,8 @@ from typing import Any
 
 from build.cache import list_files, sha256_file
 from build.errors import EXIT_CODES
+from build.record import ProgramRecord
+from targets.checks import signature_to_json
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -16,6 +18,38 @@ OK = ("ok", "ok-undelegated")
 
 #: Exit codes from worst to mildest: a run with several failures ends with the first of these that occurred.
 _SEVERITY = (4, 3, 6, 7, 5, 2, 1)
+
+
+def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
+    """What a manifest says before anything was tried: what the artifact is to be made from."""
+    signature = json.loads(signature_to_json(record.signature))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": record.name,
+        "target": job["target"],
+        "precision": job["precision"],
+        "key": job["key"],
+        "program": record.sha256,
+        "toolchain": job["toolchain"],
+        "calibration": None,
+        "inputs": signature["inputs"],
+        "outputs": signature["outputs"],
+        "warnings": list(record.warnings),
+        "licence": record.licence,
+        "files": [],
+        "seconds": 0.0,
+        "peak_mb": 0.0,
+    }
+
+
+def failure(error: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an error that a manifest and a summary row hold."""
+    return {k: error.get(k) for k in ("code", "message", "op", "source", "remedy")}
+
+
+def write(folder: Path, value: Mapping[str, Any]) -> None:
+    """Write a manifest into a staging folder."""
+    (folder / MANIFEST).write_text(json.dumps(value, indent=1) + "\n")
 
 
 def describe_files(folder: Path) -> list[dict[str, Any]]:
@@ -55,7 +89,7 @@ def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) ->
         "target": manifest["target"],
         "precision": manifest["precision"],
         "status": manifest["status"],
-        "error": None if error is None else {k: error.get(k) for k in ("code", "message", "op", "source", "remedy")},
+        "error": None if error is None else failure(error),
         "warnings": list(manifest.get("warnings", ())),
         "files": list(manifest.get("files", ())),
         "max_abs_diff": verification.get("max_abs_diff"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
@@ -13,12 +12,11 @@ from typing import Any
 
 from build import manifest
 from build.archive import load_program
-from build.errors import EdgeportError, GateError, UnsupportedError, UnverifiedError
+from build.errors import GateError, UnsupportedError, UnverifiedError
 from build.protocol import Emit, error_to_json, serve
 from build.record import PROGRAM, ProgramRecord, read_record
 from build.verify.check import Report, raise_problems, tolerance_for, verify
 from targets import registry
-from targets.checks import signature_to_json
 from targets.contract import Coverage, Lowered, LowerRequest, Target
 
 
@@ -30,20 +28,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
     started = time.monotonic()
     folder, directory = Path(job["program"]), Path(job["directory"])
     record = read_record(folder)
-    value: dict[str, Any] = {
-        "schema_version": manifest.SCHEMA_VERSION,
-        "model": record.name,
-        "target": job["target"],
-        "precision": job["precision"],
-        "key": job["key"],
-        "program": record.sha256,
-        "toolchain": job["toolchain"],
-        "calibration": None,
-        **json.loads(signature_to_json(record.signature)),
-        "warnings": list(record.warnings),
-        "licence": record.licence,
-    }
-    value.pop("version", None)
+    value = manifest.begin(record, job)
     stage = "preflight"
 
     def enter(name: str) -> None:
@@ -77,21 +62,21 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         value["error"] = None
     except UnverifiedError as error:
         value["status"] = "unverified"
-        value["error"] = {k: v for k, v in error_to_json(error).items() if k != "trace"}
+        value["error"] = manifest.failure(error_to_json(error))
     except Exception as error:
-        failure = error_to_json(error)
+        found = error_to_json(error)
         value["status"] = f"failed:{stage}"
-        value["error"] = {k: failure[k] for k in ("code", "message", "op", "source", "remedy")}
-        print(failure["trace"], flush=True)
+        value["error"] = manifest.failure(found)
+        print(found["trace"], flush=True)
         _empty(directory)
-        if not isinstance(error, EdgeportError):
+        if found["code"] == "internal":
             # A toolchain's own exception is a failed lowering or a failed run, not a fault of ours.
             value["error"]["code"] = "verification-failed" if stage in ("load", "verify") else "lowering-failed"
             value["error"]["remedy"] = f"The worker's log has the traceback: {job['log']}"
     value["files"] = manifest.describe_files(directory)
     value["seconds"] = round(time.monotonic() - started, 3)
     value["peak_mb"] = _peak_mb()
-    (directory / manifest.MANIFEST).write_text(json.dumps(value, indent=1) + "\n")
+    manifest.write(directory, value)
     return value
 
 
