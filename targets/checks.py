@@ -13,8 +13,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from build.errors import InputError, VerificationError
-from targets.contract import Dim, DynamicDim, Signature, TensorSpec
+from build.errors import InputError, LoweringError, VerificationError
+from targets.contract import Dim, DynamicDim, Finding, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -152,8 +152,8 @@ def evaluate(formula: str, sizes: Mapping[str, int]) -> int | None:
             case ast.Name(id=name):
                 return sizes.get(name)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
-                number = value(inner)
-                return None if number is None else -number
+                positive = value(inner)
+                return None if positive is None else -positive
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
                 a, b = value(left), value(right)
                 if a is None or b is None or (isinstance(op, ast.FloorDiv | ast.Mod) and b == 0):
@@ -205,3 +205,29 @@ def _expected(dim: Dim, sizes: Mapping[str, int]) -> int | None:
     if root is None:
         root = evaluate(dim.symbol, sizes)
     return None if root is None else root * dim.scale + dim.offset
+
+
+def name_findings(signature: Signature, runtime: str) -> list[Finding]:
+    """Outputs that are named like an input: a format whose tensors share one name space cannot hold both."""
+    inputs = {spec.name for spec in signature.inputs}
+    return [
+        Finding(
+            subject=f"output '{spec.name}'",
+            kind="program",
+            verdict="refused",
+            why=f"an input has the same name, and {runtime} names a tensor once",
+            remedy="Return it under another key, or rename the argument of forward.",
+        )
+        for spec in signature.outputs
+        if spec.name in inputs
+    ]
+
+
+def require_distinct_names(signature: Signature, runtime: str) -> None:
+    """What ``name_findings`` says before a conversion, as an error of the conversion.
+
+    Raises:
+        LoweringError: an output is named like an input.
+    """
+    for finding in name_findings(signature, runtime):
+        raise LoweringError(f"{finding.subject}: {finding.why}", op=finding.subject, remedy=finding.remedy)

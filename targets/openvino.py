@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from build.errors import EdgeportError, LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
-from targets.checks import signature_to_json
+from targets.checks import name_findings, require_distinct_names, signature_to_json
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
@@ -81,6 +81,7 @@ def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """What OpenVINO's PyTorch frontend and CPU plugin cannot take. Needs torch only."""
     return [
         *mutation_findings(program, "OpenVINO IR"),
+        *name_findings(signature, "OpenVINO IR"),
         *_doubles(signature),
         *wide_integers(program),
         *dtype_findings(program, signature, {"complex64": _COMPLEX, "complex128": _COMPLEX}),
@@ -112,6 +113,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     """
     import openvino as ov
 
+    require_distinct_names(request.signature, "OpenVINO IR")
     fragile = nan_unsafe(program, NAN_UNSAFE)
     warnings = width_warnings(program)
     if request.precision not in ("fp32", "fp16"):

@@ -98,7 +98,6 @@ CASES: dict[str, list[Case]] = {
         Case(
             function=lambda x, y: (x + y, x, x - y), inputs=((R(2, 3), R(2, 3)), (R(5, 3), R(5, 3))), dynamic=batch(2)
         ),
-        Case(function=lambda x: x * 2, inputs=batches(3), dynamic=batch()),
     ],
     "own_output_nodes": [
         Case(
@@ -120,11 +119,9 @@ CASES: dict[str, list[Case]] = {
     "functional_form": [
         Case(function=_in_place, inputs=batches(3), dynamic=batch()),
         Case(function=lambda x: x * 2, inputs=((R(3),),)),
-        Case(function=_Counter(), inputs=((R(3),),)),
     ],
     "fold_weight_views": [
         Case(function=_Weights(), inputs=batches(4), dynamic=batch()),
-        Case(function=_Counter(), inputs=((R(3),),)),
     ],
     "contiguous_tensors": [
         Case(

@@ -212,3 +212,16 @@ def test_a_converter_failure_names_op_source_and_way_out(tmp_path: Path) -> None
     assert "i1" in str(caught.value.op)
     assert "test_litert_lower.py" in str(caught.value.source)
     assert caught.value.remedy
+
+
+def test_constants_of_one_shape_keep_their_own_values() -> None:
+    """The converter's cache of constants goes by address; a freed copy's address may come again."""
+    from litert_torch.backend import inline_consts
+
+    from targets.tflite.convert import _constants_kept
+
+    fingerprint = inline_consts._ConstantFingerprint
+    with _constants_kept():
+        seen = {fingerprint.from_tensor(torch.randn(64, 32).t().contiguous()) for _ in range(200)}
+    assert len(seen) == 200
+    assert "kept" not in fingerprint.from_tensor.__code__.co_freevars

@@ -46,6 +46,7 @@ def test_two_lowerings_give_the_same_bytes(tmp_path: Path, batch: Any) -> None:
 
     program = program_of(torch.nn.Linear(6, 3), (torch.randn(2, 6),), tmp_path, ({0: batch},))
     a, b = lowered(openvino, program, tmp_path / "a"), lowered(openvino, program, tmp_path / "b")
+    assert a.lowered.files == b.lowered.files
     for name in a.lowered.files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
@@ -79,6 +80,21 @@ def test_every_kind_of_output(tmp_path: Path, batch: Any) -> None:
     program = program_of(Model(), example, tmp_path, ({0: batch}, None, None))
     made = lowered(openvino, program, tmp_path / "a")
     check(made, [list(example), [torch.randn(5, 3), *example[1:]]], 0)
+
+
+def test_an_output_named_like_an_input_is_refused(tmp_path: Path) -> None:
+    import torch
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"x": x * 2}
+
+    program = program_of(Model(), (torch.randn(3),), tmp_path)
+    assert "an input has the same name" in refused(openvino, program)
+    assert "output 'x'" in refused(openvino, program, "subject")
+    with pytest.raises(LoweringError, match="an input has the same name") as error:
+        lowered(openvino, program, tmp_path / "a")
+    assert error.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -193,9 +209,10 @@ def test_a_dimension_without_a_maximum_stays_open(tmp_path: Path) -> None:
 def test_a_multiple_of_eight(tmp_path: Path) -> None:
     import torch
 
-    eights = 8 * torch.export.Dim("n", min=1, max=4)
+    eights = 8 * torch.export.Dim("n", min=2, max=4)
     program = program_of(lambda v: v.reshape(-1, 8).sum(1), (torch.randn(16),), tmp_path, ({0: eights},))
     made = lowered(openvino, program, tmp_path / "a")
-    check(made, [[torch.randn(8)], [torch.randn(32)]], 1e-5)
-    with pytest.raises(InputError, match="steps of 8"):
-        made.runner.run({made.signature.inputs[0].name: np.zeros(12, np.float32)})
+    check(made, [[torch.randn(24)], [torch.randn(32)]], 1e-5)
+    for size in (8, 20, 40):
+        with pytest.raises(InputError, match=r"16\.\.32 in steps of 8"):
+            made.runner.run({made.signature.inputs[0].name: np.zeros(size, np.float32)})

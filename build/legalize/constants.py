@@ -16,7 +16,7 @@ _CONSTANT_KINDS = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 
 #: Ops that only rearrange or select: their result is never larger than the weight it comes from.
 _VIEWS = ("view", "reshape", "permute", "transpose.int", "t", "unsqueeze", "squeeze.dim", "squeeze", "slice.Tensor")
-_MORE_VIEWS = ("select.int", "detach", "alias", "_unsafe_view", "contiguous", "flatten.using_ints")
+_MORE_VIEWS = ("select.int", "detach", "alias", "_unsafe_view", "contiguous", "flatten.using_ints", "numpy_T", "mT")
 
 
 def constant_value(program: ExportedProgram, node: Any) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from build.legalize.common import as_dtype, result_dtype
 from build.legalize.core import Decomposition, decomposition
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ def _with_tensor(name: str) -> Decomposition:
     def bitwise(x: Tensor, other: Any) -> Tensor:
         import torch
 
-        result: Tensor = getattr(torch, name)(x, torch.full_like(x, other))
+        # A number of a higher kind widens the result: a bool tensor and 6 give int64.
+        wide = as_dtype(x, result_dtype(x, other))
+        result: Tensor = getattr(torch, name)(wide, torch.full_like(wide, other))
         return result
 
     return bitwise
@@ -44,6 +47,15 @@ def left_shift_by_product(x: Tensor, amount: Any) -> Any:
     return x * (1 << amount)
 
 
+def _sign_bit(x: Tensor, amount: int) -> Tensor:
+    """``x >> amount`` where ``2**amount`` is no number of x's type: what is left is the sign, or one bit of uint8."""
+    import torch
+
+    if x.dtype is torch.uint8:
+        return torch.ge(x, 128).to(x.dtype) if amount == 7 else torch.zeros_like(x)
+    return -torch.lt(x, 0).to(x.dtype)
+
+
 @decomposition(
     "aten.__rshift__.Scalar",
     "aten.bitwise_right_shift.Tensor_Scalar",
@@ -55,6 +67,9 @@ def right_shift_by_division(x: Tensor, amount: Any) -> Any:
 
     if x.is_floating_point() or not isinstance(amount, int) or not 0 <= amount <= _LONGEST_SHIFT:
         return NotImplemented
+    x = as_dtype(x, result_dtype(x, amount))
+    if amount >= torch.iinfo(x.dtype).bits - 1:
+        return _sign_bit(x, amount)
     by = 1 << amount
     quotient = torch.div(x, by, rounding_mode="trunc")
     rest = x - quotient * by

@@ -18,9 +18,9 @@ _MASKED = "litert-torch lowers masked attention to a plain softmax: NaN for a ro
 def _sorted(x: Tensor, dim: int, descending: bool) -> Any:
     import torch
 
-    size = x.shape[dim]
-    if not fixed(size) or x.dim() == 0 or x.dtype is torch.bool:
+    if x.dim() == 0 or not fixed(x.shape[dim]) or x.dtype is torch.bool:
         return NotImplemented
+    size = x.shape[dim]
     last = x.movedim(dim, -1)
     # Top-k keeps the first of equal values first, in both directions, as PyTorch's stable sort does. Complementing
     # integers reverses their order without the overflow that negating the smallest one has.
@@ -84,9 +84,9 @@ def _added(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
     """``x`` with ``src`` added at ``index`` along ``dim``, as a sum over a comparison of positions."""
     import torch
 
-    size = x.shape[dim]
-    if not fixed(size, *index.shape) or x.dim() == 0:
+    if x.dim() == 0 or not fixed(x.shape[dim], *index.shape):
         return NotImplemented
+    size = x.shape[dim]
     axis = dim % x.dim()
     where = index.movedim(axis, -1)
     values = src[tuple(slice(0, n) for n in index.shape)].movedim(axis, -1)

@@ -63,8 +63,11 @@ def _place(op: str) -> Callable[..., Any]:
     def search(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         import torch
 
-        if not x.is_floating_point() or x.dim() == 0 or dim is None:
+        if not x.is_floating_point() or x.dim() == 0:
             return NotImplemented
+        if dim is None:
+            place = search(x.reshape([-1]), 0)
+            return place.reshape([1] * x.dim()) if keepdim else place
         find = getattr(torch.ops.aten, op).default
         marks = torch.where(torch.eq(x, x), torch.zeros_like(x), torch.ones_like(x))
         first_nan = torch.ops.aten.argmax.default(marks, dim, keepdim)

@@ -15,9 +15,9 @@ def _sort(x: Tensor, dim: int, descending: bool) -> Any:
     """Values and indices by counting, per element, how many come before it: stable, NaN last (first if descending)."""
     import torch
 
-    size = x.shape[dim]
-    if x.dim() == 0 or not fixed(size) or size > 256:
+    if x.dim() == 0 or not fixed(x.shape[dim]) or x.shape[dim] > 256:
         return NotImplemented
+    size = x.shape[dim]
     y = x.movedim(dim, -1)
     mine, other = y.unsqueeze(-1), y.unsqueeze(-2)
     before = torch.gt(other, mine) if descending else torch.lt(other, mine)

@@ -129,7 +129,7 @@ def to_flatbuffer(
     prepare_environment()
     legal = {key: legalize(functional(p), rewrites) for key, p in programs.items()}
     try:
-        with _quiet():
+        with _quiet(), _constants_kept():
             return _convert(legal, len(signature.inputs), wide)
     except Exception as error:
         raise _explained(error, legal) from error
@@ -154,6 +154,31 @@ def _convert(programs: Mapping[str, ExportedProgram], arity: int, wide: bool) ->
 def prepare_environment() -> None:
     """Settings litert-torch reads when it is imported: no progress bars."""
     os.environ.setdefault("LITERT_TORCH_SHOW_PROGRESS", "n")
+
+
+@contextlib.contextmanager
+def _constants_kept() -> Iterator[None]:
+    """Keep every constant alive until the conversion ends.
+
+    litert-torch knows a constant that it has seen by the address of its contiguous copy, and drops that copy at once.
+    The next constant of the same shape may get the same address, and then silently takes the first one's values
+    (EfficientNet's 1x1 convolutions swap weights, another pair on each run).
+    """
+    from litert_torch.backend import inline_consts
+
+    fingerprint = inline_consts._ConstantFingerprint
+    original = fingerprint.from_tensor
+    kept: list[Any] = []
+
+    def from_tensor(tensor: Any) -> Any:
+        kept.append(tensor)
+        return original(tensor)
+
+    fingerprint.from_tensor = staticmethod(from_tensor)
+    try:
+        yield
+    finally:
+        fingerprint.from_tensor = original
 
 
 @contextlib.contextmanager
