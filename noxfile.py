@@ -90,7 +90,9 @@ def bench_build(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests: real converters and runtimes, one environment that holds them all."""
-    _python(session, "-m", "pytest", *session.posargs, group="tests")
+    # Two files at a time; a file's tests stay together, since they share what was built for the first of them.
+    everyday = ["-m", "not slow", "-n", "2", "--dist", "loadfile"]
+    _python(session, "-m", "pytest", *(session.posargs or everyday), group="tests")
 
 
 @nox.session

@@ -57,7 +57,7 @@ OPSET = 20
 
 
 #: ops whose output differed from PyTorch's when they were given NaN, each tried alone on ONNX Runtime 1.32 (one x86-64
-#: CPU): max pools lose it, argsort orders it differently, atan2 turns it into a number, and attention keeps it where
+#: CPU): max pools lose it, argsort orders it differently, atan2 gives another value, and attention keeps it where
 #: PyTorch's own kernel gives zeros. Listed for the places that they return, as argsort's; their values were right:
 #: sort, topk, median.
 _NAN_UNSAFE = frozenset(

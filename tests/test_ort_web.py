@@ -14,7 +14,7 @@ from build.errors import InputError, LoweringError, VerificationError
 from targets import ort_web
 from targets.checks import signature_from_json
 from targets.onnx_web import model as onnx_model
-from tests.lowering_support import check, lowered, program_of, refused
+from tests.lowering_support import Made, check, lowered, program_of, refused
 
 pytestmark = pytest.mark.slow
 
@@ -26,13 +26,16 @@ def batch() -> Any:
     return torch.export.Dim("batch", min=1, max=8)
 
 
-@pytest.fixture
-def linear(tmp_path: Path, batch: Any) -> Path:
-    """A program: one linear layer, dynamic batch."""
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Made]:
+    """One linear layer, dynamic batch: its program, its artifact's folder, its artifact."""
     import torch
 
     torch.manual_seed(0)
-    return program_of(torch.nn.Linear(6, 3), (torch.randn(2, 6),), tmp_path, ({0: batch},))
+    folder = tmp_path_factory.mktemp("linear")
+    batch = torch.export.Dim("batch", min=1, max=8)
+    program = program_of(torch.nn.Linear(6, 3), (torch.randn(2, 6),), folder, ({0: batch},))
+    return program, folder / "a", lowered(ort_web, program, folder / "a")
 
 
 def test_a_cnn_keeps_names_bounds_and_values(tmp_path: Path, batch: Any) -> None:
@@ -72,21 +75,22 @@ def test_bounds_and_dtypes_are_in_the_metadata(tmp_path: Path, batch: Any) -> No
     assert [v.name for v in model.graph.output] == ["output_0", "output_1", "output_2", "output_3"]
 
 
-def test_two_lowerings_give_the_same_bytes(tmp_path: Path, linear: Path) -> None:
-    a, b = lowered(ort_web, linear, tmp_path / "a"), lowered(ort_web, linear, tmp_path / "b")
+def test_two_lowerings_give_the_same_bytes(tmp_path: Path, linear: tuple[Path, Path, Made]) -> None:
+    program, folder, a = linear
+    b = lowered(ort_web, program, tmp_path / "b")
     assert a.lowered.files == b.lowered.files
     for name in a.lowered.files:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+        assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_nothing_of_the_builder_is_in_the_file(tmp_path: Path, linear: Path) -> None:
+def test_nothing_of_the_builder_is_in_the_file(linear: tuple[Path, Path, Made]) -> None:
     import onnx
     import torch
 
-    lowered(ort_web, linear, tmp_path / "a")
-    content = (tmp_path / "a" / "model.onnx").read_bytes()
+    program, folder, _ = linear
+    content = (folder / "model.onnx").read_bytes()
     here = Path(__file__).resolve()
-    for trace in (here.name, str(here.parent.parent), str(Path(torch.__file__).parent), str(tmp_path), ".py"):
+    for trace in (here.name, str(here.parent.parent), str(Path(torch.__file__).parent), str(program.parent), ".py"):
         assert trace.encode() not in content
     model = onnx.load_from_string(content)
     assert not any(n.doc_string or n.metadata_props for n in model.graph.node)
@@ -109,9 +113,9 @@ def test_fp16_halves_the_size_but_keeps_weights_beyond_its_range(tmp_path: Path)
     assert half.runner.signature() == full.runner.signature()
 
 
-def test_an_unknown_precision_is_refused(tmp_path: Path, linear: Path) -> None:
+def test_an_unknown_precision_is_refused(tmp_path: Path, linear: tuple[Path, Path, Made]) -> None:
     with pytest.raises(LoweringError, match="int3"):
-        lowered(ort_web, linear, tmp_path / "a", "int3")
+        lowered(ort_web, linear[0], tmp_path / "a", "int3")
 
 
 def test_every_kind_of_output(tmp_path: Path, batch: Any) -> None:
@@ -193,14 +197,14 @@ def test_nan_is_kept_or_the_op_is_named(tmp_path: Path) -> None:
     nan = float("nan")
     x = torch.tensor([[1.0, nan, 3.0], [nan, 2.0, nan], [3.0, 1.0, 2.0]])
 
-    def reduce(v: Any) -> Any:
-        return *v.max(1), v.amin(0), v.argmin(1), v.argmax(), torch.relu(v)
+    def reduce(v: Any, row: Any) -> Any:
+        return *v.max(1), v.amin(0), v.argmin(1), v.argmax(), torch.relu(v), F.max_pool1d(row, 2)
 
-    kept = lowered(ort_web, program_of(reduce, (x,), tmp_path), tmp_path / "a")
-    check(kept, [[x]], 0)
-    assert not kept.lowered.nan_unsafe
-    pool = lowered(ort_web, program_of(lambda v: F.max_pool1d(v, 2), (x,), tmp_path), tmp_path / "b")
-    assert any(name.startswith("aten.max_pool1d") for name in pool.lowered.nan_unsafe)
+    row = torch.randn(1, 4)
+    made = lowered(ort_web, program_of(reduce, (x, row), tmp_path), tmp_path / "a")
+    check(made, [[x, row]], 0)
+    assert len(made.lowered.nan_unsafe) == 1
+    assert made.lowered.nan_unsafe[0].startswith("aten.max_pool1d")
 
 
 def test_state_random_numbers_and_custom_ops_are_refused(tmp_path: Path) -> None:
@@ -250,12 +254,12 @@ def test_large_weights_lie_in_a_file_of_their_own(tmp_path: Path, monkeypatch: p
     check(made, [[torch.randn(2, 64)]], 1e-5)
 
 
-def test_a_changed_model_is_refused(tmp_path: Path, linear: Path) -> None:
+def test_a_changed_model_is_refused(tmp_path: Path, linear: tuple[Path, Path, Made]) -> None:
     import onnx
 
-    made = lowered(ort_web, linear, tmp_path / "a")
-    path = tmp_path / "a" / "model.onnx"
-    whole = path.read_bytes()
+    _, folder, made = linear
+    path = tmp_path / "model.onnx"
+    whole = (folder / "model.onnx").read_bytes()
     changes: list[Callable[[Any], Any]] = [
         lambda m: m.metadata_props[0].CopyFrom(onnx.StringStringEntryProto(key="other")),
         lambda m: setattr(m.metadata_props[0], "value", m.metadata_props[0].value.replace('"hi":8', '"hi":9')),
@@ -266,10 +270,10 @@ def test_a_changed_model_is_refused(tmp_path: Path, linear: Path) -> None:
         change(model)
         path.write_bytes(model.SerializeToString())
         with pytest.raises(VerificationError):
-            ort_web.load(tmp_path / "a", made.lowered.files, made.signature)
+            ort_web.load(tmp_path, made.lowered.files, made.signature)
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(VerificationError):
-        ort_web.load(tmp_path / "a", made.lowered.files, made.signature)
+        ort_web.load(tmp_path, made.lowered.files, made.signature)
 
 
 def test_a_multiple_of_eight(tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def right_shift_by_division(x: Tensor, amount: Any) -> Any:
 
     if x.is_floating_point() or not isinstance(amount, int) or not 0 <= amount <= _LONGEST_SHIFT:
         return NotImplemented
-    x = as_dtype(x, result_dtype(x, amount))
     if amount >= torch.iinfo(x.dtype).bits - 1:
         return _sign_bit(x, amount)
     by = 1 << amount

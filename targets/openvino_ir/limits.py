@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from targets.contract import Array
 
 #: ops whose output differed from PyTorch's when they were given NaN, each tried alone on OpenVINO 2026.4.1 (one x86-64
-#: CPU): max, min and exp lose it, sorts order it differently, as a bool it is False. Listed with them without a trial of
-#: their own: in-place and underscored twins, and the places that topk and median return (median's values were right).
+#: CPU): max, min and exp lose it, sorts order it differently, as a bool it is False. Listed with them without a trial
+#: of their own: in-place and underscored twins, and the places that topk and median return (median's values agreed).
 NAN_UNSAFE = frozenset(
     f"aten.{op}"
     for op in """
