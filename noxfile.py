@@ -100,4 +100,4 @@ def lint(session: nox.Session) -> None:
     """Run ruff and mypy --strict on everything, tests included."""
     _python(session, "-m", "ruff", "check", ".", group="lint")
     _python(session, "-m", "ruff", "format", "--check", ".", group="lint")
-    _python(session, "-m", "mypy", group="lint")
+    _python(session, "-m", "mypy", ".", group="lint")
