@@ -32,6 +32,7 @@ REWRITES: Sequence[str] = (
     "fmod_by_remainder",
     "masked_attention_by_matmul",
     "rms_norm_written_out",
+    "layer_norm_centred",
     "group_norm_two_pass",
     "instance_norm_two_pass",
     "transposed_convolution_cropped",

@@ -14,7 +14,7 @@ from build.legalize.core import decomposition
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FAULT = "ExecuTorch's kernels take E[x^2] - E[x]^2, wrong or NaN when the mean is large"
+_FAULT = "kernels take E[x^2] - E[x]^2 (ExecuTorch) or round the mean once (LiteRT): wrong when the mean is large"
 
 
 @decomposition("aten.layer_norm.default", fault=_FAULT)
