@@ -54,6 +54,8 @@ def _terminate(*_: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _terminate)
+    # A shell that starts us in the background hands SIGINT down as ignored; whoever sends it means it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:
