@@ -23,6 +23,7 @@ REWRITES: tuple[str, ...] = (
     "drop_derived_ranges",
     "functional_form",
     "flat_interface",
+    "atan2_by_quadrant",
     "float_floor_division",
     "int_division_by_floor",
     "float_remainder_by_fmod",

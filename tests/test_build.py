@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -359,14 +360,11 @@ def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(tmp_path: Path) -
 
 
 def test_sessions_are_listed_with_one_line_each() -> None:
-    listed = subprocess.run(
-        [sys.executable, "-m", "nox", "-l", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    sessions = {s["session"]: s["description"] for s in json.loads(listed.stdout)}
+    listed = subprocess.run([sys.executable, "-m", "nox", "-l"], cwd=ROOT, capture_output=True, text=True, check=True)
+    sessions = dict(re.findall(r"^[*-] (\S+) -> (\S.*)$", listed.stdout, re.M))
     wanted = {"setup", "build-android", "build-apple", "build-ios", "build-pc", "build-web", "build-linux-arm64",
               "build", "preflight", "tests", "lint", "cases", "bench-build"}  # fmt: skip
     assert wanted <= set(sessions)
-    assert all(sessions[name] and "\n" not in sessions[name] for name in wanted)
 
 
 def test_refused_programs_are_one_line_each_and_leave_nothing(tmp_path: Path) -> None:
