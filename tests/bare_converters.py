@@ -26,7 +26,7 @@ def litert(program: torch.export.ExportedProgram, out: Path) -> None:
     from torch.utils import _pytree as pytree
 
     example = tuple(x for x in pytree.tree_leaves(program.example_inputs))
-    litert_torch.convert(program.module().eval(), sample_kwargs=_by_name(program, example)).export(
+    litert_torch.convert(program.module(), sample_kwargs=_by_name(program, example)).export(
         str(out / "m.tflite")
     )
 
