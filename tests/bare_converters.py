@@ -26,9 +26,7 @@ def litert(program: torch.export.ExportedProgram, out: Path) -> None:
     from torch.utils import _pytree as pytree
 
     example = tuple(x for x in pytree.tree_leaves(program.example_inputs))
-    litert_torch.convert(program.module(), sample_kwargs=_by_name(program, example)).export(
-        str(out / "m.tflite")
-    )
+    litert_torch.convert(program.module(), sample_kwargs=_by_name(program, example)).export(str(out / "m.tflite"))
 
 
 def _by_name(program: torch.export.ExportedProgram, example: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
