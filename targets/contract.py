@@ -125,16 +125,20 @@ class LowerRequest:
     Attributes:
         model: the model's name, for messages.
         signature: the program's own signature: the artifact's must equal it.
-        precision: ``fp32``, ``fp16``, …
+        precision: a name of ``targets/precisions.py``.
         directory: an empty staging folder; artifact files are written here and nowhere else.
-        calibration: a ``.safetensors`` of calls, for calibrated precisions.
+        calibration: the calls to calibrate with: input name -> tensor each. Given for calibrated precisions only.
+        keep_float: names of nodes of the program that stay in floating point at a quantised precision: the op's
+            arithmetic, its weights, and the value that comes out, up to the next op that is not mere passing on
+            (see ``build.quantize.regions``). A name that the target cannot keep is an error, never passed over.
     """
 
     model: str
     signature: Signature
     precision: str
     directory: Path
-    calibration: Path | None = None
+    calibration: Sequence[Mapping[str, Array]] = ()
+    keep_float: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +154,8 @@ class Lowered:
             warning, and ``--strict`` fails on them.
         nan_unsafe: ops (``aten.relu.default at file.py:12``) through which NaN does not pass as in PyTorch and that no
             rewrite mends: a NaN mismatch is then a warning that names them, not a failure. Nothing else is excused.
+        unquantized: for a quantised precision, op name -> count of weight-carrying ops that stayed in floating point
+            (whatever the reason), ``keep_float`` left out. Everything quantised: empty.
         contract: the facts a runtime cannot hold (ExecuTorch has no tensor names), for the manifest.
     """
 
@@ -159,6 +165,7 @@ class Lowered:
     warnings: tuple[str, ...] = ()
     narrowed: tuple[str, ...] = ()
     nan_unsafe: tuple[str, ...] = ()
+    unquantized: Mapping[str, int] = field(default_factory=dict)
     contract: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -1,0 +1,160 @@
+"""PT2E: from a float program to the same program with quantize and dequantize ops, names and ranges kept.
+
+The quantizer is the target's own (it knows what its backend can take); everything around it is alike.
+Method: torchao's ``prepare_pt2e`` and ``convert_pt2e``, the PyTorch 2 Export quantisation flow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from build.program import signature_of
+from build.quantize.regions import check_names, float_values
+from targets.contract import DynamicDim, Signature
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+    from targets.contract import Array
+
+#: Example size along a dynamic dimension for the second export: PyTorch's CPU convolution takes another path below 16.
+_EXAMPLE_SIZE = 16
+
+
+def quantize(
+    program: ExportedProgram,
+    quantizer: Any,
+    calibration: Sequence[Mapping[str, Array]],
+    *,
+    keep_float: Sequence[str] = (),
+    fold_weights: bool = True,
+) -> ExportedProgram:
+    """The program with quantize and dequantize ops.
+
+    Args:
+        program: a float program; it is not changed.
+        quantizer: a torchao ``Quantizer``.
+        calibration: input name -> array per call. At least one, also for dynamic ranges (the observers must run).
+        keep_float: names of nodes of ``program`` that stay in float.
+        fold_weights: store weights as integers; False leaves ``quantize`` ops on float weights for the converter.
+
+    Raises:
+        InputError: a name in ``keep_float`` is no node of the program.
+    """
+    import torch
+
+    check_names(program, keep_float)
+    signature = signature_of(program)
+    spec = program.call_spec.in_spec
+    with quiet():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        module = program.module(check_guards=False)
+        prepared = prepare_pt2e(module, _keeping(quantizer, keep_float))
+        with torch.no_grad():
+            for inputs in calibration:
+                args, kwargs = _arguments([_tensor(inputs[s.name]) for s in signature.inputs], spec)
+                prepared(*args, **kwargs)
+        converted = convert_pt2e(prepared, fold_quantize=fold_weights)
+        return _export(converted, signature, calibration[0], spec)
+
+
+def _keeping(quantizer: Any, keep_float: Sequence[str]) -> Any:
+    """The quantizer, with the annotations of kept values taken off again."""
+    if not keep_float:
+        return quantizer
+    from torchao.quantization.pt2e.quantizer import Quantizer
+
+    class Keeping(Quantizer):
+        def transform_for_annotation(self, model: Any) -> Any:
+            return quantizer.transform_for_annotation(model)
+
+        def annotate(self, model: Any) -> Any:
+            annotated = quantizer.annotate(model)
+            strip_annotations(annotated.graph, float_values(annotated.graph, keep_float), keep_float)
+            return annotated
+
+        def validate(self, model: Any) -> None:
+            quantizer.validate(model)
+
+    return Keeping()
+
+
+def strip_annotations(graph: torch.fx.Graph, values: set[str], kept: Sequence[str]) -> None:
+    """Take off every annotation that would quantise one of ``values``, or anything that a kept node reads."""
+    for node in graph.nodes:
+        annotation = node.meta.get("quantization_annotation")
+        if annotation is None:
+            continue
+        if node.name in values:
+            annotation.output_qspec = None
+        if node.name in kept:
+            annotation.input_qspec_map = {}
+        annotation.input_qspec_map = {k: v for k, v in annotation.input_qspec_map.items() if k.name not in values}
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(array.copy())
+
+
+def _arguments(tensors: list[Any], spec: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch.utils._pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(tensors, spec)
+    return tuple(args), dict(kwargs)
+
+
+def _export(module: Any, signature: Signature, like: Mapping[str, Array], spec: Any) -> ExportedProgram:
+    import torch
+    from torch.export import Dim
+
+    roots = {
+        symbol: Dim(f"dim_{i}", min=lo, **({} if hi is None else {"max": hi}))
+        for i, (symbol, (lo, hi)) in enumerate(signature.dynamic_symbols.items())
+    }
+    sizes = {s: _example_size(lo, hi) for s, (lo, hi) in signature.dynamic_symbols.items()}
+    tensors: list[torch.Tensor] = []
+    shapes: list[dict[int, Any] | None] = []
+    for tensor in signature.inputs:
+        value = _tensor(like[tensor.name])
+        dynamic: dict[int, Any] = {}
+        for axis, dim in enumerate(tensor.shape):
+            if isinstance(dim, DynamicDim):
+                size = dim.scale * sizes[dim.symbol] + dim.offset
+                value = value.index_select(axis, torch.arange(size) % value.shape[axis])
+                # No constant added where none is needed: `Dim + 0` is another dimension to torch.export.
+                derived = roots[dim.symbol] if dim.scale == 1 else dim.scale * roots[dim.symbol]
+                dynamic[axis] = derived + dim.offset if dim.offset else derived
+        tensors.append(value.contiguous())
+        shapes.append(dynamic or None)
+    args, kwargs = _arguments(tensors, spec)
+    dims, named_dims = _arguments(shapes, spec)
+    with torch.no_grad():
+        if any(shapes):
+            return torch.export.export(module, args, kwargs, dynamic_shapes=(*dims, *named_dims.values()))
+        return torch.export.export(module, args, kwargs)
+
+
+def _example_size(lo: int, hi: int | None) -> int:
+    return max(lo, _EXAMPLE_SIZE if hi is None else min(hi, _EXAMPLE_SIZE))
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep torchao's remarks on its own internals off the terminal."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
