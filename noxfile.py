@@ -76,6 +76,12 @@ def preflight(session: nox.Session) -> None:
 
 
 @nox.session
+def blame(session: nox.Session) -> None:
+    """Find the first node of a program whose value diverges on a target, and say what to do about it."""
+    _python(session, "-m", "build.blame", *session.posargs)
+
+
+@nox.session
 def cases(session: nox.Session) -> None:
     """Run every public failing input through the bare converters and through ours, and print the table."""
     _python(session, "-m", "tests.cases", *session.posargs, group="tests")

@@ -18,7 +18,7 @@ from build.envs import Environment
 from build.errors import INTERRUPTED_EXIT, ConverterCrash, EdgeportError, StorageError
 from build.log import say
 from build.options import Options
-from build.plan import Row, artifact_key, cached, captured, program_folder, rows
+from build.plan import Row, artifact_key, cached, captured, program_folder, refusal, rows, settle
 from build.protocol import Worker, error_to_json
 from build.record import ProgramRecord, read_record
 from build.sources import Source, sources
@@ -30,6 +30,9 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 class Build:
     """One run. ``results`` has a row for every expected artifact, in order, when :meth:`run` returns."""
+
+    #: what serves a target's jobs
+    worker_module = "build.worker"
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -57,6 +60,7 @@ class Build:
         self.expected = rows(found, self.targets, options.precisions)
         try:
             self._capture(found, capture_env)
+            self.expected = settle(self.expected, self._records, options)
             todo = self._plan()
             if options.dry_run:
                 self._say_plan(todo)
@@ -132,6 +136,11 @@ class Build:
             if row.unavailable is not None:
                 self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
                 continue
+            record = self._records.get(row.source.name)
+            refused = None if record is None else refusal(row, record, self.options)
+            if refused is not None:
+                self.results[row.label] = self._failed(row, "input", error_to_json(refused))
+                continue
             value = None if self.options.force else self._cached(row, envs.ready(row.target.group))
             if value is None:
                 todo.append(row)
@@ -178,7 +187,7 @@ class Build:
             for row in group:
                 self.results[row.label] = self._failed(row, "environment", error_to_json(error))
             return
-        worker = self._worker(facts.name, environment, "build.worker", facts.name)
+        worker = self._worker(facts.name, environment, self.worker_module, facts.name)
         for row in group:
             if self._interrupted:
                 return
@@ -208,6 +217,9 @@ class Build:
                     "toolchain": environment.versions(row.target.packages),
                     "strict": options.strict,
                     "min_delegated": options.min_delegated,
+                    "keep_float": list(options.keep_float),
+                    "auto_mixed": options.auto_mixed,
+                    "max_metric_drop": options.max_metric_drop,
                     "log": str(self._log(row.target.name)),
                 }
                 value = self._submit(worker, job, row, folder)
@@ -265,7 +277,7 @@ class Build:
         return worker
 
     @staticmethod
-    def _bare(row: Row, status: str, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _bare(row: Row, status: str, error: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> dict[str, Any]:
         value = {
             "model": row.source.name,
             "target": row.target.name,
@@ -273,7 +285,7 @@ class Build:
             "status": status,
             "error": error,
         }
-        return manifest.summary_row(value, cached=False, seconds=0.0)
+        return manifest.summary_row(value, cached=False, seconds=seconds)
 
     def _failed(self, row: Row, stage: str, error: Mapping[str, Any]) -> dict[str, Any]:
         say(f"{row.label}: failed at {stage}")

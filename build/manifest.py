@@ -11,6 +11,7 @@ from build.cache import list_files, sha256_file
 from build.errors import EXIT_CODES
 from build.record import ProgramRecord
 from targets.checks import signature_to_json
+from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -31,15 +32,26 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
         "key": job["key"],
         "program": record.sha256,
         "toolchain": job["toolchain"],
-        "calibration": None,
+        "calibration": _calibration(record, job["precision"]),
+        "kept_float": list(job.get("keep_float", ())),
+        "cost": record.cost,
         "inputs": signature["inputs"],
         "outputs": signature["outputs"],
         "warnings": list(record.warnings),
         "licence": record.licence,
         "files": [],
+        "bytes": 0,
+        "metric": None,
         "seconds": 0.0,
         "peak_mb": 0.0,
     }
+
+
+def _calibration(record: ProgramRecord, precision: str) -> dict[str, Any] | None:
+    found = record.calibration
+    if found is None or record.quantized or not PRECISIONS[precision].calibrated:
+        return None
+    return {"sha256": found.sha256, "calls": len(found.calls), "source": found.source}
 
 
 def failure(error: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,6 +104,8 @@ def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) ->
         "error": None if error is None else failure(error),
         "warnings": list(manifest.get("warnings", ())),
         "files": list(manifest.get("files", ())),
+        "bytes": sum(f["bytes"] for f in manifest.get("files", ())),
+        "metric": manifest.get("metric"),
         "max_abs_diff": verification.get("max_abs_diff"),
         "changed_decisions": verification.get("changed_decisions"),
         "delegated_share": coverage.get("delegated_share"),

@@ -6,23 +6,34 @@ import argparse
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from build.errors import InputError
+from targets.precisions import PRECISIONS, precision
 
 DEFAULT_MODEL = "digits_cnn"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user asked for. Paths are absolute."""
+    """What the user asked for. Paths are absolute.
+
+    Attributes:
+        precisions_given: whether the user named precisions, said ``all``, or left it to us.
+    """
 
     models: tuple[str, ...]
     programs: tuple[Path, ...]
     modules: tuple[str, ...]
     data: Path | None
+    calibration: Path | None
     targets: tuple[str, ...]
     precisions: tuple[str, ...]
+    precisions_given: Literal["default", "named", "all"]
+    keep_float: tuple[str, ...]
+    auto_mixed: bool
+    max_metric_drop: float | None
+    budgets: Path | None
     out: Path
     jobs: int
     dry_run: bool
@@ -47,8 +58,15 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     what.add_argument("--program", action="append", metavar="FILE.pt2", help="a saved program, or a folder of them")
     what.add_argument("--module", action="append", metavar="FILE.py:FACTORY", help="a module that is not in models/")
     what.add_argument("--data", metavar="FILE.safetensors", help="calls for --program: tensor CALL/INPUT, CALL/label")
-    what.add_argument("--targets", metavar="T,T", default=",".join(default_targets), help="comma-separated")
-    what.add_argument("--precisions", metavar="P,P", default="fp32", help="comma-separated")
+    what.add_argument("--targets", "--target", metavar="T,T", default=",".join(default_targets), help="comma-separated")
+    what.add_argument(
+        "--calibration", metavar="FILE.safetensors", help="calls to calibrate with, in place of the model's own"
+    )
+    what.add_argument("--precisions", "--precision", metavar="P,P", help="comma-separated, or all (default: fp32)")
+    mixed = p.add_argument_group("mixed precision")
+    mixed.add_argument("--keep-float", nargs="+", action="extend", metavar="NODE", help="keep nodes in float")
+    mixed.add_argument("--auto-mixed", action="store_true", help="find the fewest nodes to keep in float")
+    mixed.add_argument("--max-metric-drop", type=float, metavar="X", help="largest loss of the metric, as a gate")
     how = p.add_argument_group("how")
     how.add_argument("--out", metavar="DIR", default="out", help="where everything generated goes")
     how.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="targets built at once")
@@ -58,6 +76,7 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     gates = p.add_argument_group("gates and trust")
     gates.add_argument("--strict", action="store_true", help="fail on a narrowed range or any other warning")
     gates.add_argument("--min-delegated", type=float, metavar="PCT", help="fail when fewer nodes are delegated")
+    gates.add_argument("--budgets", metavar="FILE.toml", help="limits, in place of the model's own (session check)")
     gates.add_argument("--trust", action="store_true", help="unpickle objects in a .pt2: RUNS CODE that the file holds")
     gates.add_argument("--debug", action="store_true", help="show tracebacks")
     return p
@@ -82,6 +101,12 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         )
     if data is not None and not data.is_file():
         raise InputError(f"--data {raw.data}: no such file")
+    calibration = _file(raw.calibration, "--calibration")
+    if calibration is not None and len(programs) + len(raw.model or ()) + len(raw.module or ()) > 1:
+        raise InputError("--calibration goes with exactly one model, program or module")
+    if raw.max_metric_drop is not None and not 0 <= raw.max_metric_drop <= 1:
+        raise InputError(f"--max-metric-drop {raw.max_metric_drop}: a share from 0 to 1")
+    given, precisions = _precisions(raw.precisions)
     models = tuple(dict.fromkeys(raw.model or ()))
     if not models and not programs and not raw.module:
         models = (DEFAULT_MODEL,)
@@ -91,7 +116,13 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         modules=tuple(raw.module or ()),
         data=data,
         targets=_words(raw.targets, "--targets"),
-        precisions=_words(raw.precisions, "--precisions"),
+        calibration=calibration,
+        precisions=precisions,
+        precisions_given=given,
+        keep_float=tuple(dict.fromkeys(n for text in raw.keep_float or () for n in text.split(",") if n)),
+        auto_mixed=raw.auto_mixed,
+        max_metric_drop=raw.max_metric_drop,
+        budgets=_file(raw.budgets, "--budgets"),
         out=Path(raw.out).resolve(),
         jobs=raw.jobs,
         dry_run=raw.dry_run,
@@ -102,6 +133,24 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         trust=raw.trust,
         debug=raw.debug,
     )
+
+
+def _file(name: str | None, option: str) -> Path | None:
+    if name is None:
+        return None
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise InputError(f"{option} {name}: no such file")
+    return path
+
+
+def _precisions(text: str | None) -> tuple[Literal["default", "named", "all"], tuple[str, ...]]:
+    if text is None:
+        return "default", ("fp32",)
+    words = _words(text, "--precisions")
+    if words == ("all",):
+        return "all", tuple(PRECISIONS)
+    return "named", tuple(precision(w).name for w in words)
 
 
 def _words(text: str, option: str) -> tuple[str, ...]:

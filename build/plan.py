@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from build import manifest
@@ -11,13 +11,16 @@ from build.cache import code_hash, key_of, sha256_file
 from build.envs import Environment
 from build.errors import InputError
 from build.options import Options
-from build.record import ProgramRecord, read_record
+from build.record import CALIBRATION, ProgramRecord, read_record
 from build.sources import Source
-from targets.registry import TargetFacts, precision_names
+from targets.precisions import PRECISIONS
+from targets.registry import TargetFacts
 
 #: the code that decides what an artifact is, besides the target's own
 _PIPELINE_CODE = (
     "build/legalize",
+    "build/quantize",
+    "build/blame",
     "build/verify",
     "build/worker.py",
     "build/manifest.py",
@@ -25,6 +28,7 @@ _PIPELINE_CODE = (
     "build/archive.py",
     "build/untrusted",
     "targets/contract.py",
+    "targets/precisions.py",
     "targets/checks.py",
     "targets/diagnosis.py",
 )
@@ -54,22 +58,61 @@ class Row:
 
 
 def rows(sources: Sequence[Source], targets: Sequence[TargetFacts], precisions: Sequence[str]) -> list[Row]:
-    """Every (source, target, precision).
-
-    Raises:
-        InputError: a precision that no target knows.
-    """
-    for precision in precisions:
-        if precision not in precision_names():
-            raise InputError(
-                f"no target has a precision '{precision}'", remedy=f"Precisions: {', '.join(precision_names())}."
-            )
+    """Every (source, target, precision)."""
     return [
         Row(source=s, target=t, precision=p, unavailable=t.unavailable(p))
         for s in sources
         for t in targets
         for p in precisions
     ]
+
+
+#: what a program that brings its own quantisation is built as
+QUANTIZED_AS = "int8-static"
+
+
+def settle(expected: Sequence[Row], records: Mapping[str, ProgramRecord], options: Options) -> list[Row]:
+    """The rows again, once the programs are known.
+
+    A program that is quantised already has one precision: it replaces the default, and the others of ``all`` are
+    unavailable. One that the user named by hand stays a row, for :func:`refusal` to answer.
+    """
+    settled: dict[str, Row] = {}
+    for row in expected:
+        record = records.get(row.source.name)
+        if record is not None and record.quantized and row.precision != QUANTIZED_AS:
+            if options.precisions_given == "default":
+                row = replace(row, precision=QUANTIZED_AS, unavailable=row.target.unavailable(QUANTIZED_AS))
+            elif options.precisions_given == "all":
+                row = replace(row, unavailable=f"the program is quantised already: {QUANTIZED_AS} is what it has")
+        settled.setdefault(row.label, row)
+    return list(settled.values())
+
+
+def refusal(row: Row, record: ProgramRecord, options: Options) -> InputError | None:
+    """Why a row can't be built from this program, where the user asked for what it does not have."""
+    wanted = PRECISIONS[row.precision]
+    if record.quantized and row.precision != QUANTIZED_AS:
+        return InputError(
+            f"'{record.name}' is quantised already: it cannot be built as {row.precision}",
+            remedy=f"Leave --precisions out, or ask for {QUANTIZED_AS}.",
+        )
+    if record.quantized and (options.keep_float or options.auto_mixed):
+        return InputError(
+            f"'{record.name}' is quantised already: no node of it can be kept in float here",
+            remedy="Choose the float nodes where it is quantised (set_module_name(…, None) of its quantizer).",
+        )
+    if options.keep_float and not wanted.quantized:
+        return InputError(
+            f"--keep-float has no meaning at {row.precision}", remedy="Name quantised precisions with --precisions."
+        )
+    if wanted.calibrated and not record.quantized and record.calibration is None:
+        return InputError(
+            f"'{record.name}' has no calibration data, and {row.precision} needs it",
+            remedy="Give --calibration FILE.safetensors (tensor CALL/INPUT), or name calls beside the program "
+            "calibration/CALL/INPUT.",
+        )
+    return None
 
 
 def program_folder(out: Path, source: Source) -> Path:
@@ -93,10 +136,14 @@ def captured(out: Path, source: Source) -> ProgramRecord | None:
 
 
 def artifact_key(row: Row, record: ProgramRecord, environment: Environment, options: Options) -> str:
-    """What an artifact is made from: program, reference data, code, toolchain, precision, gates."""
+    """What an artifact is made from: program, reference and calibration data, code, toolchain, precision, gates."""
+    wanted = PRECISIONS[row.precision]
+    calibration = record.calibration if wanted.calibrated and not record.quantized else None
     return key_of(
         program=record.sha256,
-        reference=record.files,
+        reference={k: v for k, v in record.files.items() if k != CALIBRATION},
+        calibration=None if calibration is None else calibration.sha256,
+        mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
         tolerances=dict(record.tolerances),
         target=row.target.name,
         code=_code(row.target),

@@ -31,7 +31,7 @@ _MARK = {"fine": "fine", "rewritten": "rewritten", "refused": "REFUSED"}
 def inspect(source: Mapping[str, Any], target_names: Sequence[str]) -> dict[str, list[Finding]]:
     """Target -> findings for one source. Needs torch, and no toolchain."""
     from build.capture.checks import refuse_training_mode
-    from build.capture.run import open_source
+    from build.capture.load import open_source
     from build.program import signature_of
 
     program = open_source(source).program

@@ -195,6 +195,15 @@ def source_of(node: Node) -> str | None:
     return f"{Path(path).name}:{line} in {func}: {code.strip()}"
 
 
+def layer_of(node: Node) -> str | None:
+    """Path of the submodule whose ``forward`` made ``node`` (``features.3``). None when it wasn't recorded."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    path = next(reversed(stack.values()))[0]
+    return path.replace("L['self'].", "").replace("L['self']", "") or None
+
+
 def op_nodes(program: ExportedProgram) -> Iterator[Node]:
     """Nodes that compute (call_function), nested graphs of higher-order ops included."""
     import torch

@@ -16,6 +16,7 @@ from targets.contract import Signature
 SCHEMA_VERSION = 1
 PROGRAM = "program.pt2"
 REFERENCE = "reference.safetensors"
+CALIBRATION = "calibration.safetensors"
 RECORD = "program.json"
 
 
@@ -35,6 +36,21 @@ class CallRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibrationRecord:
+    """The calls that calibrated precisions are made with.
+
+    Attributes:
+        sha256: of the values (names, dtypes, shapes, bytes), not of the file.
+        calls: their ids, in order.
+        source: where they come from: ``model``, ``calls`` (beside the program) or a file's name.
+    """
+
+    sha256: str
+    calls: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramRecord:
     """``program.json``: everything later steps need to know without loading torch.
 
@@ -43,6 +59,11 @@ class ProgramRecord:
         files: file name -> sha256, of the program and the reference data.
         symbols: root symbol -> the name its author gave it (``batch``), where known.
         decision_output: the output whose last axis holds class scores; None when there is none.
+        metric, metric_output: the task's metric, and the output that it reads; None where there is nothing to measure.
+        quantized: the program brings its own quantisation (PT2E, QAT).
+        cost: ``{"parameters", "flops", "sizes"}``: of one call at the example's rank with every dynamic size at its
+            smallest; flops count multiplications and additions of matrix products and convolutions.
+        budgets: limits, as ``models.spec.Budget`` holds them.
         constants: outputs that are not tensors, by position: they belong to the caller, not to the artifact.
     """
 
@@ -56,6 +77,11 @@ class ProgramRecord:
     symbols: Mapping[str, str] = field(default_factory=dict)
     decision_output: str | None = None
     metric: str | None = None
+    metric_output: str | None = None
+    quantized: bool = False
+    calibration: CalibrationRecord | None = None
+    cost: Mapping[str, Any] | None = None
+    budgets: tuple[Mapping[str, Any], ...] = ()
     labels: tuple[str, ...] = ()
     preprocessing: Mapping[str, Any] | None = None
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -69,6 +95,7 @@ class ProgramRecord:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values["signature"] = json.loads(signature_to_json(self.signature))
         values["calls"] = [dataclasses.asdict(c) for c in self.calls]
+        values["calibration"] = None if self.calibration is None else dataclasses.asdict(self.calibration)
         return {"schema_version": SCHEMA_VERSION, **values}
 
 
@@ -85,6 +112,10 @@ def read_record(folder: Path) -> ProgramRecord:
             raise InputError(f"'{path}' has another schema version", remedy="Build again with --force.")
         value["signature"] = signature_from_json(json.dumps(value["signature"]))
         value["calls"] = tuple(CallRecord(**c) for c in value["calls"])
+        if value["calibration"] is not None:
+            found = value["calibration"]
+            value["calibration"] = CalibrationRecord(**{**found, "calls": tuple(found["calls"])})
+        value["budgets"] = tuple(value["budgets"])
         value["labels"], value["warnings"] = tuple(value["labels"]), tuple(value["warnings"])
         return ProgramRecord(**value)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -52,9 +52,9 @@ def sources(options: Options, versions: Mapping[str, str]) -> list[Source]:
     Raises:
         InputError: an unknown model, a module that isn't there, two sources of one name.
     """
-    found = [_model(name, versions) for name in options.models]
+    found = [_model(name, options, versions) for name in options.models]
     found += [_program(path, options, versions) for path in options.programs]
-    found += [_module(text) for text in options.modules]
+    found += [_module(text, options) for text in options.modules]
     seen: dict[str, Source] = {}
     for source in found:
         if source.name in seen:
@@ -65,16 +65,25 @@ def sources(options: Options, versions: Mapping[str, str]) -> list[Source]:
     return found
 
 
-def _model(name: str, versions: Mapping[str, str]) -> Source:
+def _calibration(options: Options) -> dict[str, str]:
+    """The calibration file as a part of the key and of the job; nothing where there is none."""
+    if options.calibration is None:
+        return {}
+    return {"calibration": str(options.calibration), "calibration_sha256": sha256_file(options.calibration)}
+
+
+def _model(name: str, options: Options, versions: Mapping[str, str]) -> Source:
     facts = models.facts(name)
+    given = _calibration(options)
     packages = ("torch", *facts.packages)
     key = key_of(
         kind="model",
         name=name,
         code=code_hash(["models", *_CAPTURE_CODE]),
+        calibration=given.get("calibration_sha256"),
         versions={p: versions.get(p, "absent") for p in (*packages, "python")},
     )
-    return Source(name=name, key=key, job={"kind": "model", "name": name, "key": key})
+    return Source(name=name, key=key, job={"kind": "model", "name": name, "key": key, **given})
 
 
 def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Source:
@@ -83,10 +92,12 @@ def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Sourc
     beside = path.with_suffix(".safetensors")
     if data is None and beside.is_file():
         data = beside
+    given = _calibration(options)
     key = key_of(
         kind="program",
         program=sha256_file(path),
         data=sha256_file(data) if data else None,
+        calibration=given.get("calibration_sha256"),
         code=code_hash(_CAPTURE_CODE),
         versions={p: versions.get(p, "absent") for p in ("torch", "python")},
     )
@@ -97,11 +108,12 @@ def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Sourc
         "path": str(path),
         "data": str(data) if data else None,
         "trust": options.trust,
+        **given,
     }
     return Source(name=name, key=key, job=job)
 
 
-def _module(text: str) -> Source:
+def _module(text: str, options: Options) -> Source:
     file, _, factory = text.rpartition(":")
     if not file or not factory.isidentifier():
         raise InputError(f"--module {text}: expected FILE.py:FACTORY")
@@ -114,7 +126,7 @@ def _module(text: str) -> Source:
     return Source(
         name=name,
         key=None,
-        job={"kind": "module", "name": name, "key": "", "path": str(path), "factory": factory},
+        job={"kind": "module", "name": name, "key": "", "path": str(path), "factory": factory} | _calibration(options),
     )
 
 

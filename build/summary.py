@@ -10,7 +10,7 @@ from typing import Any
 from build.cache import write_atomic
 
 SCHEMA_VERSION = 1
-_HEAD = ("model", "target", "precision", "status", "size", "worst diff", "changed", "delegated", "seconds")
+_HEAD = ("model", "target", "precision", "status", "size", "worst diff", "metric", "changed", "delegated", "seconds")
 
 
 def size_text(size: int) -> str:
@@ -22,7 +22,6 @@ def size_text(size: int) -> str:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    size = sum(f["bytes"] for f in row["files"])
     diff, changed, share = row["max_abs_diff"], row["changed_decisions"], row["delegated_share"]
     return (
         row["model"],
@@ -30,8 +29,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["precision"],
         row["status"].split(":", 1)[0]
         + (f":{row['status'].split(':')[1]}" if row["status"].startswith("failed") else ""),
-        size_text(size) if row["files"] else "-",
+        size_text(row["bytes"]) if row["files"] else "-",
         "-" if diff is None else f"{diff:.1e}",
+        "-" if row["metric"] is None else f"{row['metric']['value']:.4f} of {row['metric']['reference']:.4f}",
         "-" if changed is None else str(changed),
         "-" if share is None else f"{share:.0%}",
         "cached" if row["cached"] else f"{row['seconds']:.1f}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -12,12 +11,15 @@ from typing import Any
 
 from build import manifest
 from build.archive import load_program
+from build.attempt import Attempt, Maker, empty, peak_mb
+from build.blame.mixed import auto_mixed
 from build.errors import GateError, UnsupportedError, UnverifiedError
 from build.protocol import Emit, error_to_json, serve
 from build.record import PROGRAM, ProgramRecord, read_record
-from build.verify.check import Report, raise_problems, tolerance_for, verify
+from build.verify.check import raise_losses, raise_problems
 from targets import registry
-from targets.contract import Coverage, Lowered, LowerRequest, Target
+from targets.contract import Coverage, Lowered, Target
+from targets.precisions import PRECISIONS
 
 
 def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
@@ -38,27 +40,27 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
 
     try:
         enter("preflight")
-        program = load_program(folder / PROGRAM)
-        refuse(target, program, record, job["target"])
-        enter("lower")
-        lowered = target.lower(
-            program,
-            LowerRequest(
-                model=record.name, signature=record.signature, precision=job["precision"], directory=directory
-            ),
+        refuse(target, load_program(folder / PROGRAM), record, job["target"])
+        maker = Maker(
+            target=target,
+            record=record,
+            folder=folder,
+            precision=job["precision"],
+            enter=enter,
+            lowered=lambda lowered, peak: value.update(_describe(record, lowered), lowering_peak_mb=peak),
         )
-        value |= _describe(lowered)
-        value["lowering_peak_mb"] = _peak_mb()
-        value["warnings"] += [*lowered.warnings, *(f"narrower range than the program's: {n}" for n in lowered.narrowed)]
-        enter("load")
-        runner = target.load(directory, lowered.files, record.signature)
-        enter("verify")
-        report = verify(runner, lowered, folder, record, tolerance_for(record, job["precision"]))
-        value["verification"] = report.to_json()
-        value["warnings"] += list(report.warnings)
-        raise_problems(report)
-        _gates(job, lowered, report)
-        value["status"] = "ok" if lowered.coverage.delegated or not lowered.coverage.fallback else "ok-undelegated"
+        made = maker.make(directory, tuple(job["keep_float"]), job["max_metric_drop"])
+        if job["auto_mixed"] and PRECISIONS[job["precision"]].quantized and made.report.losses:
+            enter("auto-mixed")
+            made, value["auto_mixed"] = auto_mixed(maker, directory, made, job["max_metric_drop"])
+        value |= _describe(record, made.lowered) | _judge(made)
+        value["warnings"] += made.report.warnings
+        raise_problems(made.report)
+        enter("metric")
+        raise_losses(made.report, f"--model {record.name} --target {job['target']} --precision {job['precision']}")
+        _gates(job, made)
+        coverage = made.lowered.coverage
+        value["status"] = "ok" if coverage.delegated or not coverage.fallback else "ok-undelegated"
         value["error"] = None
     except UnverifiedError as error:
         value["status"] = "unverified"
@@ -68,22 +70,17 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         value["status"] = f"failed:{stage}"
         value["error"] = manifest.failure(found)
         print(found["trace"], flush=True)
-        _empty(directory)
+        empty(directory)
         if found["code"] == "internal":
             # A toolchain's own exception is a failed lowering or a failed run, not a fault of ours.
             value["error"]["code"] = "verification-failed" if stage in ("load", "verify") else "lowering-failed"
             value["error"]["remedy"] = f"The worker's log has the traceback: {job['log']}"
     value["files"] = manifest.describe_files(directory)
+    value["bytes"] = sum(f["bytes"] for f in value["files"])
     value["seconds"] = round(time.monotonic() - started, 3)
-    value["peak_mb"] = _peak_mb()
+    value["peak_mb"] = peak_mb()
     manifest.write(directory, value)
     return value
-
-
-def _peak_mb() -> float:
-    """Peak resident memory of this worker so far, in MiB (Linux counts ru_maxrss in KiB, macOS in bytes)."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def refuse(target: Target, program: Any, record: ProgramRecord, name: str) -> None:
@@ -104,14 +101,34 @@ def refuse(target: Target, program: Any, record: ProgramRecord, name: str) -> No
         )
 
 
-def _describe(lowered: Lowered) -> dict[str, Any]:
+def _describe(record: ProgramRecord, lowered: Lowered) -> dict[str, Any]:
+    """What a manifest says of an artifact before it is run."""
+    left = ", ".join(f"{op} ({n})" for op, n in lowered.unquantized.items())
     return {
         "main": lowered.files[0],
         "entry_points": [{"name": e.name, "sizes": dict(e.sizes)} for e in lowered.entry_points],
         "narrowed": list(lowered.narrowed),
         "nan_unsafe": list(lowered.nan_unsafe),
+        "unquantized": dict(lowered.unquantized),
         "contract": dict(lowered.contract),
         "coverage": _coverage(lowered.coverage),
+        "warnings": [
+            *record.warnings,
+            *lowered.warnings,
+            *(f"narrower range than the program's: {n}" for n in lowered.narrowed),
+            *([f"stayed in floating point: {left}"] if left else []),
+        ],
+    }
+
+
+def _judge(made: Attempt) -> dict[str, Any]:
+    """What a manifest says of how an artifact compares with PyTorch."""
+    metric = made.report.accuracy.result()
+    return {
+        "kept_float": list(made.keep_float),
+        "verification": made.report.to_json(),
+        "metric": None if metric is None else metric.to_json(),
+        "accuracy": made.report.accuracy.to_json(),
     }
 
 
@@ -124,7 +141,8 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def _gates(job: Mapping[str, Any], lowered: Lowered, report: Report) -> None:
+def _gates(job: Mapping[str, Any], made: Attempt) -> None:
+    lowered, report = made.lowered, made.report
     if job["strict"] and lowered.narrowed:
         raise GateError(f"--strict: the range is narrower than the program's: {'; '.join(lowered.narrowed)}")
     if job["strict"] and report.warnings:
@@ -136,16 +154,6 @@ def _gates(job: Mapping[str, Any], lowered: Lowered, report: Report) -> None:
             f"{lowered.coverage.delegated_share:.0%} of the nodes are delegated, --min-delegated asks for {minimum:g}%",
             remedy=f"These run on fallback kernels: {worst}.",
         )
-
-
-def _empty(directory: Path) -> None:
-    import shutil
-
-    for path in directory.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def main() -> None:

@@ -61,6 +61,31 @@ class OutputMeaning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Limits that an artifact must keep to ship. None: no limit.
+
+    Attributes:
+        platform: ``android``, ``web``, …; ``*`` for every one.
+        device_class: the caller's own name for a class of devices (``low-end``); ``*`` for every one.
+        max_bytes: size of all files of the artifact, in bytes.
+        min_metric: lowest value of the model's metric.
+        max_metric_drop: largest loss of the metric against PyTorch, in the metric's unit.
+        max_changed: most changed decisions on the evaluation set, near-ties left out.
+        p95_ms: largest 95th percentile of the latency on the device, in milliseconds.
+        peak_mb: largest peak memory on the device, in MiB.
+    """
+
+    platform: str = "*"
+    device_class: str = "*"
+    max_bytes: int | None = None
+    min_metric: float | None = None
+    max_metric_drop: float | None = None
+    max_changed: int | None = None
+    p95_ms: float | None = None
+    peak_mb: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A model: how to make it, feed it, judge it.
 
@@ -77,7 +102,9 @@ class ModelSpec:
             artifact's embeddings with PyTorch's).
         sizes: further sizes to verify at, beyond the bounds: dimension name (as ``Dim`` spells it) -> sizes.
         output_names: names for the outputs, when ``forward`` returns a bare tensor or tuple.
-        tolerances: precision -> ``{"atol", "rtol", "scale"}``, where the defaults do not fit; the reason in a comment.
+        tolerances: precision -> ``{"atol", "rtol", "scale"}`` (``fp32``, ``fp16``) or ``{"max_metric_drop",
+            "min_snr_db"}`` (quantised ones), where the defaults do not fit; the reason in a comment.
+        budgets: limits per platform and device class; ``nox -s check`` judges by them.
         licence: SPDX of the weights, or where they say it.
     """
 
@@ -94,4 +121,5 @@ class ModelSpec:
     sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     output_names: Sequence[str] = ()
     tolerances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    budgets: Sequence[Budget] = ()
     licence: str = "unknown"

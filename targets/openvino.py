@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, LoweringError, MissingToolError, VerificationError
+from build.errors import EdgeportError, MissingToolError, VerificationError
 from build.legalize import legalize
+from build.legalize.marks import Kept
 from targets.checks import name_findings, require_distinct_names, signature_to_json
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
 from targets.openvino_ir.limits import NAN_UNSAFE, wide_integers, width_warnings
+from targets.openvino_ir.quantize import small_weights, static
 from targets.openvino_ir.runner import RT_INFO, OpenVinoRunner, compile_model, coverage
 
 if TYPE_CHECKING:
@@ -116,16 +118,14 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     require_distinct_names(request.signature, "OpenVINO IR")
     fragile = nan_unsafe(program, NAN_UNSAFE)
     warnings = width_warnings(program)
-    if request.precision not in ("fp32", "fp16"):
-        raise LoweringError(
-            f"OpenVINO has no recipe for precision '{request.precision}'", op="the program", remedy="Use fp32 or fp16."
-        )
+    kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
     try:
         legal = decompose(legal)
         model = convert(legal)
         set_interface(model, request.signature)
         stable_names(model, request.signature)
+        model = _quantized(model, request, kept)
     except EdgeportError:
         raise
     except Exception as error:
@@ -139,6 +139,18 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="OpenVINO's CPU plugin") from error
     return Lowered(files=FILES, coverage=coverage(compiled), warnings=warnings, nan_unsafe=fragile)
+
+
+def _quantized(model: Any, request: LowerRequest, kept: Kept) -> Any:
+    match request.precision:
+        case "int8-static":
+            names = [spec.name for spec in request.signature.inputs]
+            return static(model, request.calibration, names, kept)
+        case "int8-weight":
+            return small_weights(model, 8, kept)
+        case "int4-weight":
+            return small_weights(model, 4, kept)
+    return model
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:

@@ -65,11 +65,6 @@ def platforms() -> dict[str, tuple[str, ...]]:
     return found
 
 
-def precision_names() -> tuple[str, ...]:
-    """Every precision that some target names, in the file's order."""
-    return tuple(dict.fromkeys(p for facts in all_targets().values() for p in facts.precisions))
-
-
 def select(names: Sequence[str]) -> list[TargetFacts]:
     """Facts of the named targets.
 

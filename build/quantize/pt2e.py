@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from build.legalize import legalize
 from build.program import signature_of
-from build.quantize.regions import check_names, float_values
+from build.quantize.regions import check_names, float_values, packet
 from targets.contract import DynamicDim, Signature
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def quantize(
     """The program with quantize and dequantize ops.
 
     Args:
-        program: a float program; it is not changed.
+        program: a float program, freshly loaded: its batch norms are folded in place.
         quantizer: a torchao ``Quantizer``.
         calibration: input name -> array per call. At least one, also for dynamic ranges (the observers must run).
         keep_float: names of nodes of ``program`` that stay in float.
@@ -49,7 +50,7 @@ def quantize(
     """
     import torch
 
-    check_names(program, keep_float)
+    program, keep_float = without_batch_norms(program, keep_float)
     signature = signature_of(program)
     spec = program.call_spec.in_spec
     with quiet():
@@ -62,7 +63,35 @@ def quantize(
                 args, kwargs = _arguments([_tensor(inputs[s.name]) for s in signature.inputs], spec)
                 prepared(*args, **kwargs)
         converted = convert_pt2e(prepared, fold_quantize=fold_weights)
-        return _export(converted, signature, calibration[0], spec)
+        return export_like(converted, signature, spec, calibration[0])
+
+
+def without_batch_norms(program: ExportedProgram, keep: Sequence[str]) -> tuple[ExportedProgram, list[str]]:
+    """The program with its batch norms folded into the layers before them, and ``keep`` in terms of what is left.
+
+    PT2E folds by itself, but also where the layer's own value is used elsewhere, or the layer has two norms.
+
+    Raises:
+        InputError: a name in ``keep`` is no node of the program.
+    """
+    check_names(program, keep)
+    source = {n.name: n.args[0].name for n in program.graph.nodes if n.op == "call_function" and _is_batch_norm(n)}
+    program = legalize(program, ["drop_derived_ranges", "fold_batch_norm"])
+    left = {n.name: n for n in program.graph.nodes}
+    found: list[str] = []
+    for name in keep:
+        if name in left:
+            found.append(name)
+            continue
+        layer = left[source[name]]
+        # Folded into its layer, or written out as a product and a sum behind it.
+        products = [n for n in layer.users if any(f"{name}_scale" in i.name for i in n.all_input_nodes)]
+        found += [n.name for p in products for n in (p, *p.users)] or [layer.name]
+    return program, found
+
+
+def _is_batch_norm(node: Any) -> bool:
+    return "batch_norm" in packet(node)
 
 
 def _keeping(quantizer: Any, keep_float: Sequence[str]) -> Any:
@@ -112,7 +141,16 @@ def _arguments(tensors: list[Any], spec: Any) -> tuple[tuple[Any, ...], dict[str
     return tuple(args), dict(kwargs)
 
 
-def _export(module: Any, signature: Signature, like: Mapping[str, Array], spec: Any) -> ExportedProgram:
+def export_like(
+    module: Any, signature: Signature, spec: Any, like: Mapping[str, Array] | None = None
+) -> ExportedProgram:
+    """Export a graph module with a signature's inputs: their names, dtypes and ranges.
+
+    Args:
+        spec: the program's ``call_spec.in_spec``.
+        like: values of one call; zeros without.
+    """
+    import numpy as np
     import torch
     from torch.export import Dim
 
@@ -124,7 +162,10 @@ def _export(module: Any, signature: Signature, like: Mapping[str, Array], spec: 
     tensors: list[torch.Tensor] = []
     shapes: list[dict[int, Any] | None] = []
     for tensor in signature.inputs:
-        value = _tensor(like[tensor.name])
+        if like is None:
+            value = torch.from_numpy(np.zeros([d if isinstance(d, int) else 1 for d in tensor.shape], tensor.dtype))
+        else:
+            value = _tensor(like[tensor.name])
         dynamic: dict[int, Any] = {}
         for axis, dim in enumerate(tensor.shape):
             if isinstance(dim, DynamicDim):

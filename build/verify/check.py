@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, InputError, UnverifiedError, VerificationError
 from build.record import REFERENCE, CallRecord, ProgramRecord
+from build.verify.acceptance import Acceptance, acceptance_for, metric_problem, noise_problems
+from build.verify.accuracy import Accuracy
 from build.verify.compare import DEFAULT_TOLERANCES, Decision, Difference, Tolerance, changed_decisions, difference
 from targets.contract import DynamicDim, Lowered, Runner, Signature
+from targets.precisions import PRECISIONS
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -28,7 +31,9 @@ class Report:
         worst: per output, the difference with the largest ``max_abs`` over all calls, with its call's id.
         changed: changed decisions on evaluation calls that are not near-ties.
         ties: changed decisions that rounding alone explains.
+        accuracy: the task's metric on the evaluation calls.
         problems: why the artifact is not right; empty when it is.
+        losses: why it is not good enough (metric, noise of a quantised artifact); empty when it is.
         warnings: what a release engineer should know all the same.
     """
 
@@ -38,7 +43,9 @@ class Report:
     worst: Mapping[str, Mapping[str, Any]]
     decisions: tuple[Decision, ...]
     decided: int
+    accuracy: Accuracy
     problems: tuple[str, ...]
+    losses: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -63,7 +70,7 @@ class Report:
             "changed_decisions": self.changed,
             "near_ties": sum(d.tie for d in self.decisions),
             "changed": [asdict(d) for d in self.decisions[:_LISTED]],
-            "problems": list(self.problems),
+            "problems": [*self.problems, *self.losses],
         }
 
 
@@ -80,8 +87,18 @@ def reference_calls(
             yield item, inputs, outputs
 
 
-def tolerance_for(record: ProgramRecord, precision: str) -> Tolerance:
-    """The model's own tolerance for a precision, or the default."""
+def limits_for(record: ProgramRecord, precision: str, max_metric_drop: float | None) -> Limits:
+    """The model's own limits for a precision, or the defaults; the user's gate on the metric goes first.
+
+    Raises:
+        InputError: the model's spec names a limit that does not exist.
+    """
+    if PRECISIONS[precision].quantized:
+        return Limits(acceptance=acceptance_for(record, precision, max_metric_drop))
+    return Limits(tolerance=_tolerance(record, precision), max_metric_drop=max_metric_drop)
+
+
+def _tolerance(record: ProgramRecord, precision: str) -> Tolerance:
     own = record.tolerances.get(precision)
     if own is not None:
         return Tolerance(**own)
@@ -118,12 +135,34 @@ def _range_problems(have: tuple[Any, ...], want: tuple[Any, ...]) -> list[str]:
     return found
 
 
-def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord, tolerance: Tolerance) -> Report:
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What an artifact is held to.
+
+    Attributes:
+        tolerance: per element; None for a quantised precision, which is a new model.
+        acceptance: metric and noise, for a quantised precision.
+        max_metric_drop: the user's own gate on the metric, for any precision.
+    """
+
+    tolerance: Tolerance | None = None
+    acceptance: Acceptance | None = None
+    max_metric_drop: float | None = None
+
+
+#: A quantised artifact's elements may be anywhere; shapes, dtypes, NaN and infinity are judged all the same.
+_ANY = Tolerance(atol=float("inf"), rtol=0.0)
+
+
+def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord, limits: Limits) -> Report:
     """Compare an artifact with PyTorch on every reference call.
 
     Returns:
-        The report; ``problems`` says why the artifact must not ship.
+        The report; ``problems`` and ``losses`` say why the artifact must not ship.
     """
+    tolerance = limits.tolerance or _ANY
+    accuracy = Accuracy(metric=record.metric, output=record.metric_output, labels=record.labels)
+    general = Accuracy(metric=None, output=None)
     problems, warnings = signature_problems(runner.signature(), record.signature), []
     worst: dict[str, dict[str, Any]] = {}
     decisions: list[Decision] = []
@@ -143,6 +182,11 @@ def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord
             continue
         count += 1
         sizes.setdefault(tuple(sorted(item.sizes.items())), item.sizes)
+        same_form = all(n in got and got[n].shape == w.shape for n, w in outputs.items())
+        if same_form and item.kind == "evaluation":
+            accuracy.add(got, outputs, item.label)
+        elif same_form and item.kind != "edge":
+            general.add(got, outputs, None)
         for name, want in outputs.items():
             if name not in got:
                 problems.append(f"{where}: output '{name}' is missing")
@@ -151,7 +195,7 @@ def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord
             _keep_worst(worst, found, item.id)
             if found.nonfinite and lowered.nan_unsafe and not found.problem and not found.beyond:
                 nan_mismatches += 1
-            elif not found.ok:
+            elif found.problem or found.nonfinite or (found.beyond and limits.tolerance is not None):
                 problems.append(f"{where}: output '{name}' {_describe(found)}")
             if name == record.decision_output and item.kind == "evaluation":
                 decided += int(want.size // max(want.shape[-1], 1))
@@ -166,8 +210,17 @@ def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord
         decisions=tuple(decisions),
         decided=decided,
         problems=tuple(problems),
+        accuracy=accuracy,
+        losses=tuple(_losses(accuracy, general, limits)),
         warnings=tuple(warnings),
     )
+
+
+def _losses(accuracy: Accuracy, general: Accuracy, limits: Limits) -> list[str]:
+    drop = limits.acceptance.max_metric_drop if limits.acceptance else limits.max_metric_drop
+    lost = None if drop is None else metric_problem(accuracy, drop)
+    judged = accuracy if accuracy.agreement else general
+    return [*([lost] if lost else []), *(noise_problems(judged, limits.acceptance) if limits.acceptance else [])]
 
 
 def _named(sizes: Mapping[str, int], record: ProgramRecord) -> str:
@@ -214,8 +267,28 @@ def raise_problems(report: Report) -> None:
         VerificationError: the first problem, and how many more there are.
     """
     if report.problems:
-        more = f" (and {len(report.problems) - 1} more in the manifest)" if len(report.problems) > 1 else ""
         raise VerificationError(
-            f"the artifact does not compute what the program computes: {report.problems[0]}{more}",
+            f"the artifact does not compute what the program computes: {_first(report.problems)}",
             remedy="Do not ship it. `preflight` names the ops at risk on this target.",
         )
+
+
+def raise_losses(report: Report, row: str) -> None:
+    """Turn a report with losses into one error.
+
+    Args:
+        row: the options that name the artifact, for the remedy.
+
+    Raises:
+        VerificationError: the first loss, and how many more there are.
+    """
+    if report.losses:
+        raise VerificationError(
+            f"the artifact is not good enough: {_first(report.losses)}",
+            remedy=f"`nox -s blame -- {row}` says which layer broke; --auto-mixed keeps the fewest nodes in float that "
+            "mend it.",
+        )
+
+
+def _first(lines: tuple[str, ...]) -> str:
+    return lines[0] + (f" (and {len(lines) - 1} more in the manifest)" if len(lines) > 1 else "")

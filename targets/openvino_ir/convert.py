@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
 from targets.contract import Dim, Signature, TensorSpec
+from targets.openvino_ir.marks import marking
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -55,7 +56,7 @@ def convert(program: ExportedProgram) -> Any:
 
     frontend = FrontEndManager().load_by_framework("pytorch")
     # the decoder must outlive the conversion: the frontend keeps no reference of its own
-    decoder = TorchFXPythonDecoder(program.module(), dynamic_shapes=False)
+    decoder = TorchFXPythonDecoder(program.module(), dynamic_shapes=False, mark_node_callback=marking())
     model = frontend.convert(frontend.load(decoder))
     apply_moc_transformations(model, cf=False, smart_reshape=True)
     compress_quantize_weights_transformation(model)

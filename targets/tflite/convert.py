@@ -147,7 +147,7 @@ def _convert(programs: Mapping[str, ExportedProgram], arity: int, wide: bool) ->
         lowered.append(core._run_convert_passes(step))
     names = [f"input_{i}" for i in range(arity)]
     signatures = [_ConverterSignature(name=key, flat_arg_names=names) for key in programs]
-    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide)
+    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide, quant_config=globals().get('QC'))
     return bytes(exporter.to_bytes())
 
 

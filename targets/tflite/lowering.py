@@ -16,6 +16,7 @@ from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
 from targets.tflite.generalise import generalise
 from targets.tflite.nan import nan_unsafe
+from targets.tflite.quantized import quantized
 from targets.tflite.runner import count_coverage
 from targets.tflite.structure import CannotGeneralise, NeedsLargest
 
@@ -56,12 +57,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
     Raises:
         LoweringError: no file computes what the program computes.
     """
-    if request.precision not in ("fp32", "fp16"):
-        raise LoweringError(
-            f"LiteRT has no recipe for precision '{request.precision}'",
-            op=request.precision,
-            remedy="Choose fp32 or fp16.",
-        )
+    program = quantized(program, request)
     signature = request.signature
     first: LoweringError | None = None
     for keep in (True, False) if _has_int64(program) else (True,):

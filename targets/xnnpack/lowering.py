@@ -13,6 +13,7 @@ from build.errors import EdgeportError, LoweringError, UnsupportedError, Verific
 from build.legalize import legalize
 from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
 from targets.xnnpack import coverage, diagnosis, partition, preflight, ranges
+from targets.xnnpack.quantized import quantized
 from targets.xnnpack.runner import ExecuTorchRunner
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     _refuse(program, request.signature)
     rewrites = FP16_REWRITES if request.precision == "fp16" else REWRITES
     try:
-        program = legalize(program, rewrites)
+        program = legalize(quantized(program, request), rewrites)
     except EdgeportError:
         raise
     except Exception as error:  # torch's own tracing, over a program of any kind

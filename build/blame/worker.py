@@ -1,0 +1,40 @@
+"""The blame worker of one target: ``python -m build.blame.worker TARGET``, one job per (program, precision)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from build.archive import load_program
+from build.blame.measure import Lab
+from build.blame.report import to_json
+from build.protocol import Emit, serve
+from build.record import PROGRAM, read_record
+from build.worker import refuse
+from targets import registry
+from targets.contract import Target
+
+
+def handle(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
+    """Measure every node of a captured program at a precision."""
+    folder = Path(job["program"])
+    record = read_record(folder)
+    refuse(target, load_program(folder / PROGRAM), record, job["target"])
+    lab = Lab(
+        target=target,
+        program=lambda: load_program(folder / PROGRAM),
+        record=record,
+        folder=folder,
+        precision=job["precision"],
+        say=emit,
+    )
+    row = {"model": record.name, "target": job["target"], "precision": job["precision"]}
+    return to_json(lab.measure(), row)
+
+
+if __name__ == "__main__":
+    facts = registry.select([sys.argv[1]])[0]
+    module = registry.load(facts)
+    serve(lambda job, emit: handle(module, job, emit))

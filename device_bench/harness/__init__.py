@@ -1,0 +1,1 @@
+"""The program that runs on the device, and how it is built."""

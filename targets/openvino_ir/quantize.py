@@ -1,0 +1,103 @@
+"""Quantising an ``ov.Model`` with NNCF: 8-bit arithmetic by calibration, or small weights in float arithmetic."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from build.errors import MissingToolError
+from build.legalize.marks import Kept, Region
+from targets.openvino_ir.marks import mark_of, present
+
+if TYPE_CHECKING:
+    from targets.contract import Array
+
+#: weights of one row that share a scale at 4 bits. NNCF's own default; a shorter row is one group.
+_GROUP = 128
+
+
+@contextlib.contextmanager
+def _nncf() -> Iterator[Any]:
+    """NNCF without its usage reports, progress bars and notices.
+
+    Raises:
+        MissingToolError: NNCF is not installed.
+    """
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            try:
+                import nncf
+                from nncf.telemetry import decorator
+            except ImportError as error:
+                raise MissingToolError("NNCF is not installed", remedy="Install the 'openvino' group.") from error
+            # it reports each call over the network
+            decorator.telemetry = _Silent()
+            yield nncf
+    finally:
+        logging.disable(level)
+
+
+class _Silent:
+    """In the place of NNCF's reporter."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+def _scope(nncf: Any, model: Any, region: Region) -> Any:
+    names = [n.get_friendly_name() for n in model.get_ops() if mark_of(n) in region.ops]
+    return nncf.IgnoredScope(names=sorted(names)) if names else None
+
+
+def static(model: Any, calls: Sequence[Mapping[str, Array]], names: Sequence[str], kept: Kept) -> Any:
+    """8-bit weights and activations, ranged by calibration.
+
+    Weights use half their range: two products of full 8-bit operands overflow the 16 bits in which CPUs without VNNI
+    add them.
+
+    Args:
+        names: the model's inputs, in order.
+        calls: input name -> array, one entry per call.
+    """
+    region = kept.region(present(model))
+    with _nncf() as nncf:
+        from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
+
+        attention = any(n.get_type_name() in ("ScaledDotProductAttention", "Softmax", "SoftMax") for n in model.get_ops())
+        quantized = nncf.quantize(
+            model,
+            nncf.Dataset([[call[n] for n in names] for call in calls]),
+            subset_size=len(calls),
+            preset=nncf.QuantizationPreset.MIXED,
+            model_type=nncf.ModelType.TRANSFORMER if attention else None,
+            ignored_scope=_scope(nncf, model, region),
+            advanced_parameters=AdvancedQuantizationParameters(overflow_fix=OverflowFix.ENABLE),
+        )
+    keep_values(quantized, region)
+    return quantized
+
+
+def keep_values(model: Any, region: Region) -> None:
+    """Take the quantisation off every value that stays float."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() == "FakeQuantize" and mark_of(node.input_value(0).get_node()) in region.values:
+            for reader in node.output(0).get_target_inputs():
+                reader.replace_source_output(node.input_value(0))
+
+
+def small_weights(model: Any, bits: int, kept: Kept) -> Any:
+    """Weights of 8 bits, one scale per output channel, or of 4 bits where a matrix product reads them; float arithmetic."""
+    region = kept.region(present(model))
+    with _nncf() as nncf:
+        modes = nncf.CompressWeightsMode
+        options: dict[str, Any] = {"mode": modes.INT8_SYM}
+        if bits == 4:
+            options = {"mode": modes.INT4_SYM, "group_size": _GROUP, "backup_mode": nncf.BackupMode.INT8_SYM}
+        return nncf.compress_weights(model, ignored_scope=_scope(nncf, model, region), **options)

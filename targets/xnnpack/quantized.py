@@ -1,0 +1,109 @@
+"""Quantised precisions of the ExecuTorch target: PT2E with XNNPACK's quantizer, and weights alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from build.errors import InputError
+from build.quantize.annotate import Integers, last_of, weight_quantizer
+from build.quantize.pt2e import quantize
+from build.quantize.recognise import is_quantized
+from build.quantize.regions import packet
+from targets.contract import LowerRequest
+from targets.precisions import precision
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+
+def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgram:
+    """The program with the quantize and dequantize ops of the request's precision; itself at float precisions.
+
+    A program that brings its own quantisation is static already, and is returned as it is.
+
+    Raises:
+        InputError: such a program at another quantised precision; a name in ``keep_float`` is no node of the program.
+    """
+    wanted = precision(request.precision)
+    if not wanted.quantized:
+        return program
+    # Registers the kernels (out variants) of the quantize and dequantize ops that no delegate takes.
+    import executorch.kernels.quantized  # noqa: F401
+
+    if is_quantized(program):
+        if wanted.activations != "static" or request.keep_float:
+            raise already_quantized(request)
+        return program
+    keep = request.keep_float
+    quantizer: Any
+    if wanted.activations == "static":
+        quantizer = _static(keep)
+    elif wanted.activations == "dynamic":
+        quantizer = _dynamic()
+    else:
+        quantizer = weight_quantizer(wanted.weight_bits)
+    return quantize(program, quantizer, request.calibration, keep_float=keep)
+
+
+def already_quantized(request: LowerRequest) -> InputError:
+    """The error for a program with its own quantisation where another one is asked for."""
+    if request.keep_float:
+        return InputError(
+            f"--keep-float {request.keep_float[0]}: the program is quantised already, and is lowered as it is",
+            remedy="Leave that layer in float where the program is quantised.",
+        )
+    return InputError(
+        f"the program is quantised already: it cannot be quantised again as {request.precision}",
+        remedy="Build it at int8-static, or export the float model.",
+    )
+
+
+def _static(keep: tuple[str, ...]) -> Any:
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
+
+    class Static(xq.XNNPACKQuantizer):
+        """XNNPACK's, on values that are integers anyhow, with bounded activations part of the op before."""
+
+        def _annotate_for_quantization_config(self, model: GraphModule) -> GraphModule:
+            integers = Integers(model.graph, keep)
+            self.set_filter_function(lambda node: node.op != "call_function" or node in integers)
+            return _bounds_inside(super()._annotate_for_quantization_config(model))
+
+    return Static().set_global(xq.get_symmetric_quantization_config(is_per_channel=True))
+
+
+def _bounds_inside(model: GraphModule) -> GraphModule:
+    """Move the quantisation of a convolution's or linear layer's value behind its ReLU6 or hard tanh.
+
+    XNNPACK's quantizer knows ReLU alone; its kernels have any bounds, and a range without what they cut off is finer.
+    """
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    for node in model.graph.nodes:
+        annotation = node.meta.get("quantization_annotation")
+        if annotation is None or annotation.output_qspec is None or not packet_is_weighted(node):
+            continue
+        last = last_of(node)
+        if last is not node:
+            spec, annotation.output_qspec = annotation.output_qspec, None
+            last.meta["quantization_annotation"] = QuantizationAnnotation(output_qspec=spec, _annotated=True)
+    return model
+
+
+def packet_is_weighted(node: Node) -> bool:
+    return node.op == "call_function" and (packet(node).startswith("aten.conv") or packet(node) == "aten.linear")
+
+
+def _dynamic() -> Any:
+    """Dynamic ranges where XNNPACK has kernels for them (2D convolutions, linear layers); weights alone elsewhere."""
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
+
+    inner = weight_quantizer()
+
+    class Dynamic(xq.XNNPACKQuantizer):
+        def annotate(self, model: GraphModule) -> GraphModule:
+            annotated: GraphModule = inner.annotate(super().annotate(model))
+            return annotated
+
+    return Dynamic().set_global(xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True))
