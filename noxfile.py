@@ -82,6 +82,12 @@ def blame(session: nox.Session) -> None:
 
 
 @nox.session
+def check(session: nox.Session) -> None:
+    """Judge every built artifact by its budgets, and say which one to ship or what stops each."""
+    _python(session, "-m", "build.check", *session.posargs)
+
+
+@nox.session
 def cases(session: nox.Session) -> None:
     """Run every public failing input through the bare converters and through ours, and print the table."""
     _python(session, "-m", "tests.cases", *session.posargs, group="tests")

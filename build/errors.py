@@ -96,6 +96,31 @@ class StorageError(EdgeportError):
     exit_code = 7
 
 
+class DeviceError(EdgeportError):
+    """A device cannot be reached or used, or a measurement on it failed."""
+
+    code = "device"
+    exit_code = 8
+
+
+class DeviceLostError(DeviceError):
+    """The connection to a device broke: what was running there may or may not have finished."""
+
+    code = "device-lost"
+
+
+class HarnessError(DeviceError):
+    """The harness on the device ended without a measurement: it crashed, hung, or its engine failed."""
+
+    code = "harness-failed"
+
+
+class RejectedResultError(DeviceError):
+    """What came back from a device is not a result: cut short, of another job, or not what the schema says."""
+
+    code = "rejected-result"
+
+
 INTERRUPTED_EXIT = 130
 
 #: code -> exit code, for rows that travel as JSON between processes.
@@ -113,5 +138,9 @@ EXIT_CODES: dict[str, int] = {
         MissingToolError,
         GateError,
         StorageError,
+        DeviceError,
+        DeviceLostError,
+        HarnessError,
+        RejectedResultError,
     )
 }

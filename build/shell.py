@@ -44,6 +44,7 @@ def run(
             cwd=cwd,
             env={**os.environ, **(env or {})},
             text=True,
+            errors="replace",
             input=input_text,
             capture_output=capture,
             check=False,
@@ -58,6 +59,44 @@ def run(
             + (f": {errors[0].strip()}" if errors else "")
         )
     return done
+
+
+def transfer(
+    command: Sequence[str | Path],
+    *,
+    stdin: IO[bytes] | None = None,
+    stdout: IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run to the end with bytes in and out: from and to open files where given, else no input and collected output.
+
+    Raises:
+        MissingToolError: the program is not here.
+        TimeoutError: it was still running after ``timeout`` seconds, and was killed with its children.
+    """
+    words = [str(c) for c in command]
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=stdin or subprocess.DEVNULL,
+            stdout=stdout or subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise MissingToolError(f"cannot run '{words[0]}': it is not installed") from error
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        stop(process)
+        process.communicate()
+        raise TimeoutError(f"'{words[0]}' was still running after {timeout:g} s") from error
+    except BaseException:
+        stop(process)
+        raise
+    return subprocess.CompletedProcess(words, process.returncode, out or b"", err or b"")
 
 
 def start(

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.spec import Call, ModelSpec, OutputMeaning, Preprocessing
+from models.spec import Budget, Call, ModelSpec, OutputMeaning, Preprocessing
 from models.weights_cache import cache_key, cached
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def load_data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @contextmanager
-def _reproducible() -> Iterator[None]:
+def reproducible() -> Iterator[None]:
     """One thread, fixed seed, deterministic algorithms; the process's own settings return afterwards."""
     import torch
 
@@ -101,7 +101,7 @@ def train() -> dict[str, torch.Tensor]:
     from torch.nn.functional import cross_entropy
 
     images, labels, _, _ = load_data()
-    with _reproducible(), torch.enable_grad():
+    with reproducible(), torch.enable_grad():
         network = make_network().train()
         steps = _EPOCHS * (len(labels) // _BATCH)
         optimizer = torch.optim.Adam(network.parameters(), lr=3e-3, weight_decay=1e-4)
@@ -191,6 +191,8 @@ def spec() -> ModelSpec:
         evaluation=_evaluation,
         metric="top1_accuracy",
         sizes={"batch": (7,)},
+        # At most one point of accuracy lost, and a file small enough to sit inside any app.
+        budgets=(Budget(max_bytes=100_000, max_metric_drop=0.01),),
         output_names=("logits",),
         licence="Apache-2.0 (weights, trained here); data CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
     )

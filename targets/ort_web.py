@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from build.errors import LoweringError, MissingToolError, VerificationError
+from build.errors import MissingToolError, VerificationError
 from build.legalize import legalize
+from build.legalize.marks import Kept
 from targets.checks import name_findings, require_distinct_names
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
+from targets.onnx_web.marks import present
 from targets.onnx_web.model import FILE, coverage, export, halve_weights, save, set_interface, strip
 from targets.onnx_web.runner import OrtRunner, session
+from targets.onnx_web.dynamic import dynamic
+from targets.onnx_web.four_bits import four_bits
+from targets.onnx_web.static import static
+from targets.onnx_web.weights import float_ops, store_small
+from targets.precisions import precision
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -90,12 +97,9 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     Raises:
         LoweringError: with the op, its source line and the way out.
     """
-    if request.precision not in ("fp32", "fp16"):
-        raise LoweringError(
-            f"ONNX has no recipe for precision '{request.precision}'", op="the program", remedy="Use fp32 or fp16."
-        )
     require_distinct_names(request.signature, "ONNX")
     fragile = nan_unsafe(program, _NAN_UNSAFE)
+    kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
     try:
         model = export(legal, OPSET)
@@ -103,13 +107,33 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         raise blame(legal, error, model=request.model, runtime="the ONNX exporter") from error
     set_interface(model, request.signature)
     notes = halve_weights(model) if request.precision == "fp16" else ()
+    floats: dict[str, int] = {}
+    if precision(request.precision).quantized:
+        model, floats = _quantized(model, request, kept)
     strip(model, request)
     files = save(model, request.directory)
     try:
         session(request.directory / FILE)
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="ONNX Runtime") from error
-    return Lowered(files=files, coverage=coverage(model), warnings=notes, nan_unsafe=fragile, contract={"opset": OPSET})
+    return Lowered(files=files, coverage=coverage(model), warnings=notes, nan_unsafe=fragile, unquantized=floats, contract={"opset": OPSET})
+
+
+def _quantized(model: Any, request: LowerRequest, kept: Kept) -> tuple[Any, dict[str, int]]:
+    region = kept.region(present(model.graph))
+    match request.precision:
+        case "int8-static":
+            model = static(model, request.calibration, region)
+            store_small(model, region.ops)
+        case "int8-dynamic":
+            dynamic(model, region)
+            store_small(model, region.ops)
+        case "int4-weight":
+            four_bits(model, region)
+            store_small(model, region.ops)
+        case "int8-weight":
+            store_small(model, region.ops)
+    return model, float_ops(model, region.ops)
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:

@@ -21,11 +21,12 @@ from tests.conftest import ROOT, environment
 #: Lower layers first. A module may import from its own layer's package or from a lower layer.
 LAYERS = (
     ("build.errors", "build.log"),
-    ("build.shell", "build.cache"),
+    ("build.shell", "build.cache", "build.envs"),
     ("targets.contract",),
     ("build.program", "build.legalize"),
-    ("targets", "models", "device_bench", "build.verify.compare"),
-    ("build",),
+    ("targets", "models", "device_bench.devices", "device_bench.harness", "build.verify.compare"),
+    # The lab reads what the build writes, and the build's checks read what the lab writes.
+    ("build", "device_bench"),
 )
 
 

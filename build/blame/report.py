@@ -91,4 +91,12 @@ def _cells(node: Mapping[str, Any]) -> tuple[str, ...]:
         return (node["name"], node["layer"] or node["op"], "-", "-", "-", "-", f"not measured: {node['error']}")
     snr, channel = ("equal" if node[k] is None else f"{node[k]:.1f}" for k in ("snr_db", "channel_snr_db"))
     lost, worst = (node[k] or 0.0 for k in ("lost_db", "max_abs_diff"))
-    return (node["name"], node["layer"] or node["op"], snr, channel, f"{lost:.1f}", f"{worst:.2e}", node["source"] or "")
+    return (
+        node["name"],
+        node["layer"] or node["op"],
+        snr,
+        channel,
+        f"{lost:.1f}",
+        f"{worst:.2e}",
+        node["source"] or "",
+    )

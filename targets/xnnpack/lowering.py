@@ -179,13 +179,30 @@ def _no_resize_patterns() -> Iterator[None]:
         bilinear_2d.get_graphs_dict = original
 
 
+@contextlib.contextmanager
+def _float_bias() -> Iterator[None]:
+    """Let a linear layer over floats with an integer weight have its bias in float, as XNNPACK's kernel takes it."""
+    from executorch.backends.xnnpack.operators.quant_params import QuantParams
+
+    original = QuantParams.from_bias
+
+    def from_bias(cls: Any, bias: Any, weight: Any, value: Any) -> Any:
+        return None if value is None else original(bias, weight, value)
+
+    QuantParams.from_bias = classmethod(from_bias)
+    try:
+        yield
+    finally:
+        QuantParams.from_bias = original
+
+
 def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     declared = ranges.declared_ranges(program)
     ranges.restore_ranges(program.graph_module, declared)
-    with ranges.no_cpu_backend_guards(), _no_resize_patterns(), _quiet():
+    with ranges.no_cpu_backend_guards(), _no_resize_patterns(), _float_bias(), _quiet():
         edge = to_edge_transform_and_lower(
             program,
             partitioner=[partition.partitioner()] if with_xnnpack else [],

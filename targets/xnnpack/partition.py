@@ -117,7 +117,7 @@ def partitioner() -> Any:
 
 
 def _restricted(config: Any) -> Any:
-    from executorch.backends.xnnpack.partition.config.gemm_configs import AddmmConfig, GEMMConfig
+    from executorch.backends.xnnpack.partition.config.gemm_configs import AddmmConfig, GEMMConfig, LinearConfig
 
     def check_constraints(self: Any, node: Any, ep: Any) -> bool:
         return not kept_out(node) and bool(config.check_constraints(self, node, ep))
@@ -130,4 +130,35 @@ def _restricted(config: Any) -> Any:
     if issubclass(config, AddmmConfig):
         # Its own rule takes whatever the source linear holds, dequantisation of the weight included.
         members["get_deps"] = GEMMConfig.get_deps
+    if issubclass(config, LinearConfig):
+        members["_detect_precision"] = _precision_of_linear
+        members["_get_weight_deps"] = _weight_of_linear
     return type(config.__name__, (config,), members)
+
+
+def _weights_alone(config: Any, node: Any) -> bool:
+    """A linear layer over floats whose weight is 8-bit integers with a scale per row: XNNPACK has a kernel for it."""
+    from executorch.backends.xnnpack.utils.quant_utils import is_dequant, is_per_channel
+
+    weight, value = node.args[config.weight_idx], node.args[config.act_idx]
+    return is_dequant(weight) and is_per_channel(weight) and not is_dequant(value)
+
+
+def _precision_of_linear(self: Any, node: Any) -> Any:
+    from executorch.backends.xnnpack.partition.config.gemm_configs import GEMMConfig
+    from executorch.backends.xnnpack.partition.config.xnnpack_config import ConfigPrecisionType
+
+    return ConfigPrecisionType.FP32 if _weights_alone(self, node) else GEMMConfig._detect_precision(self, node)
+
+
+def _weight_of_linear(self: Any, node: Any, ep: Any, precision: Any) -> Any:
+    from executorch.backends.xnnpack.partition.config.gemm_configs import LinearConfig
+    from executorch.backends.xnnpack.utils.utils import is_param_node
+
+    if not _weights_alone(self, node):
+        return LinearConfig._get_weight_deps(self, node, ep, precision)
+    dequantize = node.args[self.weight_idx]
+    stored = dequantize.all_input_nodes
+    if not all(is_param_node(ep, n) for n in stored):
+        return False, []
+    return True, [dequantize, *stored]

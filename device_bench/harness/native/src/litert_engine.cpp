@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "engine.h"
 #include "failure.h"

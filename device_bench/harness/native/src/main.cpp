@@ -4,6 +4,7 @@
 // 4 the result could not be written.
 #include <cstdio>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine.h"

@@ -1,6 +1,6 @@
 // The JSON a job ends in. Schema: device_bench/harness_result.schema.json.
 #pragma once
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "job.h"

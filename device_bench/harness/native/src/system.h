@@ -1,7 +1,7 @@
 // Facts about the machine and this process, from /proc and /sys. What cannot be read is left out, never made up.
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 namespace harness {

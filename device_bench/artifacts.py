@@ -1,0 +1,107 @@
+"""Built artifacts as the lab sees them: what lies in ``out/`` after a build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from build import manifest as manifests
+from build.cache import sha256_file
+from build.errors import InputError
+from build.record import ProgramRecord, read_record
+
+#: target -> engine of the native harness.
+ENGINES = {"executorch": "executorch", "litert": "litert"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """One artifact that can be measured.
+
+    Attributes:
+        file: the file that the engine loads; ``sha256`` is of its bytes.
+        program_folder: where the program's record and reference data lie.
+    """
+
+    model: str
+    target: str
+    precision: str
+    file: Path
+    sha256: str
+    manifest: Mapping[str, Any]
+    record: ProgramRecord
+    program_folder: Path
+
+    @property
+    def label(self) -> str:
+        """``digits_cnn executorch int8-static``."""
+        return f"{self.model} {self.target} {self.precision}"
+
+    def entry(self, sizes: Mapping[str, int]) -> str:
+        """The ExecuTorch method or LiteRT signature for a call with these root sizes.
+
+        Raises:
+            InputError: the artifact has none.
+        """
+        for row in self.manifest["entry_points"]:
+            if all(sizes.get(symbol) == size for symbol, size in row["sizes"].items()):
+                return str(row["name"])
+        raise InputError(f"{self.label}: the artifact has no entry point for sizes {dict(sizes)}")
+
+
+def find(
+    out: Path, *, models: Sequence[str], targets: Sequence[str], precisions: Sequence[str], build_session: str
+) -> list[Artifact]:
+    """The artifacts of every combination, in order.
+
+    Raises:
+        InputError: one is missing, failed to build, or its file is not what its manifest says.
+    """
+    found = []
+    for model in models:
+        program_folder = out / model / "program"
+        if not program_folder.is_dir():
+            raise InputError(f"'{model}' is not built", remedy=_remedy(build_session, model, precisions))
+        record = read_record(program_folder)
+        for target in targets:
+            for precision in precisions:
+                folder = out / model / target / precision
+                value = manifests.read(folder)
+                if value is None:
+                    raise InputError(
+                        f"{model} {target} {precision} is not built", remedy=_remedy(build_session, model, precisions)
+                    )
+                if value["status"].startswith("unavailable"):
+                    continue
+                found.append(_artifact(folder, value, record, program_folder))
+    if not found:
+        raise InputError("there is nothing to measure: no target has this precision")
+    return found
+
+
+def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, program_folder: Path) -> Artifact:
+    label = f"{value['model']} {value['target']} {value['precision']}"
+    if value["status"] not in manifests.OK:
+        raise InputError(f"{label} cannot be measured: its build ended with {value['status']}")
+    file = folder / value["main"]
+    listed = {f["path"]: f["sha256"] for f in value["files"]}
+    if not file.is_file() or sha256_file(file) != listed.get(value["main"]):
+        raise InputError(f"{label}: '{value['main']}' is not the file that was built", remedy="Build again.")
+    if value["program"] != record.sha256:
+        raise InputError(f"{label} was made from another program than the one captured last", remedy="Build again.")
+    return Artifact(
+        model=value["model"],
+        target=value["target"],
+        precision=value["precision"],
+        file=file,
+        sha256=listed[value["main"]],
+        manifest=value,
+        record=record,
+        program_folder=program_folder,
+    )
+
+
+def _remedy(session: str, model: str, precisions: Sequence[str]) -> str:
+    return f"Run: nox -s {session} -- --model {model} --precisions {','.join(precisions)}"

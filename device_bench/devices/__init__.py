@@ -1,0 +1,1 @@
+"""How devices are reached: one module per kind, behind one Protocol."""

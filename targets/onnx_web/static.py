@@ -1,0 +1,100 @@
+"""Static 8-bit quantisation with ONNX Runtime's own quantiser: QuantizeLinear and DequantizeLinear pairs."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from build.legalize.marks import Region
+from targets.onnx_web.marks import mark_of
+from targets.onnx_web.weights import drop_unused
+
+if TYPE_CHECKING:
+    from targets.contract import Array
+
+#: ops computed in 8 bits. What is left out loses more accuracy than it gains speed (normalisations, softmax), or has
+#: no 8-bit kernel; an embedding's rows get a scale each elsewhere.
+OPS = (
+    *("Conv", "Gemm", "MatMul", "Add", "Mul", "Relu", "Clip", "MaxPool", "AveragePool", "GlobalAveragePool"),
+    *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Resize", "Split"),
+)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+
+
+def _reader(calls: Sequence[Mapping[str, Array]]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class Calls(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._left = iter(calls)
+
+        def get_next(self) -> Any:
+            found = next(self._left, None)
+            return None if found is None else dict(found)
+
+    return Calls()
+
+
+def static(model: Any, calls: Sequence[Mapping[str, Array]], region: Region) -> Any:
+    """Weights and activations in 8 bits, ranged by calibration: weights symmetric per channel, stored unsigned.
+
+    Args:
+        calls: input name -> array, one entry per call.
+    """
+    import onnx
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    for i, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{i}"
+    out = [n.name for n in model.graph.node if mark_of(n) in region.values]
+    with _quiet(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "quantized.onnx"
+        quantize_static(
+            model,
+            path,
+            _reader(calls),
+            quant_format=QuantFormat.QDQ,
+            op_types_to_quantize=list(OPS),
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QUInt8,
+            nodes_to_exclude=out,
+            extra_options={"WeightSymmetric": True, "ActivationSymmetric": False},
+        )
+        quantized = onnx.load(path)
+    keep_values(quantized, region)
+    return quantized
+
+
+def keep_values(model: Any, region: Region) -> None:
+    """Take the quantisation off every value that stays float."""
+    kept = {name for node in model.graph.node if mark_of(node) in region.values for name in node.output}
+    quantize = {n.output[0]: n.input[0] for n in model.graph.node if n.op_type == "QuantizeLinear"}
+    floats = {
+        n.output[0]: quantize[n.input[0]]
+        for n in model.graph.node
+        if n.op_type == "DequantizeLinear" and quantize.get(n.input[0]) in kept
+    }
+    outputs = {v.name for v in model.graph.output}
+    for node in model.graph.node:
+        node.input[:] = [floats.get(n, n) for n in node.input]
+    used = {n for node in model.graph.node for n in node.input} | outputs
+    nodes = [n for n in model.graph.node if n.op_type != "DequantizeLinear" or used & set(n.output)]
+    used = {n for node in nodes for n in node.input} | outputs
+    nodes = [n for n in nodes if n.op_type != "QuantizeLinear" or used & set(n.output)]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    drop_unused(model)
