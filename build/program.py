@@ -201,7 +201,8 @@ def layer_of(node: Node) -> str | None:
     if not stack:
         return None
     path = next(reversed(stack.values()))[0]
-    return path.replace("L['self'].", "").replace("L['self']", "") or None
+    parts = path.replace("L['self']", "").strip(".").split(".")
+    return ".".join(p for p in parts if p != "wrapped_module") or None
 
 
 def op_nodes(program: ExportedProgram) -> Iterator[Node]:

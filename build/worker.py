@@ -57,7 +57,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         value["warnings"] += made.report.warnings
         raise_problems(made.report)
         enter("metric")
-        raise_losses(made.report, f"--model {record.name} --target {job['target']} --precision {job['precision']}")
+        raise_losses(made.report, job["target"], job["precision"])
         _gates(job, made)
         coverage = made.lowered.coverage
         value["status"] = "ok" if coverage.delegated or not coverage.fallback else "ok-undelegated"

@@ -114,7 +114,6 @@ def make_data(out: Path, record: ProgramRecord, program_folder: Path, batch: int
         tensors.update({f"{TIMED}/in/{name}": value for name, value in timed.items()})
         home.mkdir(parents=True, exist_ok=True)
         with staging(out) as folder:
-            folder.mkdir(exist_ok=True)
             save_file(tensors, folder / "data")
             (folder / "data").replace(file)
     return Data(file=file, calls=calls, timed_sizes=timed_sizes)

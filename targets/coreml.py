@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import logging
-import warnings as python_warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import LoweringError, VerificationError
+from build.errors import VerificationError
 from build.legalize import legalize
-from build.program import op_name, op_nodes, source_of, user_inputs
-from targets.checks import range_text, signature_to_json
-from targets.contract import Coverage, DynamicDim, Finding, Lowered, LowerRequest, Signature
-from targets.diagnosis import dtype_findings, first_reason, op_findings, packet
-from targets.mlpackage import converters, features, keywords, package, small_integers, state, values
+from build.program import user_inputs
+from targets.checks import signature_to_json
+from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
+from targets.diagnosis import dtype_findings, op_findings
+from targets.mlpackage import features, keywords, package, small_integers, state, values
+from targets.mlpackage.convert import convert
+from targets.mlpackage.preflight import COMPLEX, dim_findings, rank_findings, size_findings
+from targets.mlpackage.quantize import quantized
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
+from targets.precisions import precision
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DECOMPOSITIONS: tuple[str, ...] = (
     "drop_derived_ranges",
     "functional_form",
+    "quantization_constants",
+    "quantization_bounds",
     "flat_interface",
     "contiguous_tensors",
     *("add_alpha", "sub_alpha", "rsub_alpha", "addmm_scaled", "baddbmm_scaled", "lerp_scalar"),
@@ -82,79 +84,15 @@ REWRITES: tuple[str, ...] = (*DECOMPOSITIONS, *PASSES)
 
 PACKAGE = "model.mlpackage"
 
-_COMPLEX = "Core ML has no complex numbers"
-
-#: ops whose result has a size that depends on the data; Core ML's ranges come from the inputs alone.
-_SIZE_FROM_DATA = frozenset(
-    ("aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2", "aten.unique_consecutive", "aten.item")
-)
-
-#: Core ML's tensors have at most this many dimensions.
-MAX_RANK = 5
-
-
-def _rank_findings(program: ExportedProgram) -> list[Finding]:
-    """Tensors of too many dimensions, at the first op that makes one."""
-    for node in program.graph.nodes:
-        result = node.meta.get("val")
-        for tensor in result if isinstance(result, (list, tuple)) else [result]:
-            rank = len(getattr(tensor, "shape", ()))
-            if rank > MAX_RANK:
-                made = op_name(node) if node.op == "call_function" else f"input '{node.name}'"
-                return [
-                    Finding(
-                        subject=made,
-                        kind="op",
-                        verdict="refused",
-                        why=f"makes a tensor of {rank} dimensions, and Core ML has at most {MAX_RANK}",
-                        source=source_of(node),
-                        remedy="Merge dimensions before this op (reshape), and split them afterwards.",
-                    )
-                ]
-    return []
-
-
-def _size_findings(program: ExportedProgram) -> list[Finding]:
-    """Ops whose result's size is only known from the data."""
-    return [
-        Finding(
-            subject=op_name(node),
-            kind="op",
-            verdict="refused",
-            why="gives a result whose size depends on the data, which Core ML's fixed ranges cannot express",
-            source=source_of(node),
-            remedy="Use a mask of fixed size (torch.where), or compute this part outside the model.",
-        )
-        for node in op_nodes(program)
-        if packet(op_name(node)) in _SIZE_FROM_DATA
-    ]
-
-
-def _dim_findings(signature: Signature) -> list[Finding]:
-    """Dimensions without a maximum."""
-    return [
-        Finding(
-            subject=f"{spec.name}[{axis}]",
-            kind="dim",
-            verdict="refused",
-            why=f"the range {range_text(size)} has no maximum, and an ML Program needs one",
-            remedy="Give the dimension a maximum: torch.export.Dim(name, min=…, max=…).",
-        )
-        for spec in signature.inputs
-        for axis, size in enumerate(spec.shape)
-        if isinstance(size, DynamicDim) and size.hi is None
-    ]
-
-
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """What Core ML cannot take: rank, dtypes, unbounded dimensions, random and data-dependent ops. Needs torch only."""
     wide = "Core ML computes with float32 at most"
-    refused = {"complex64": _COMPLEX, "complex128": _COMPLEX, "complex32": _COMPLEX, "bfloat16": wide, "float64": wide}
+    refused = {"complex64": COMPLEX, "complex128": COMPLEX, "complex32": COMPLEX, "bfloat16": wide, "float64": wide}
     return [
-        *_dim_findings(signature),
-        *_rank_findings(program),
+        *dim_findings(signature),
+        *rank_findings(program),
         *dtype_findings(program, signature, refused),
-        *_size_findings(program),
+        *size_findings(program),
         *op_findings(program, REWRITES),
     ]
 
@@ -165,11 +103,10 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     Raises:
         LoweringError: with the op, its source line and the way out.
     """
-    if request.precision not in ("fp32", "fp16"):
-        raise LoweringError(
-            f"Core ML is not built at {request.precision} here", op="precision", remedy="Choose fp32 or fp16."
-        )
     examples = [_example_shape(node) for node in user_inputs(program)]
+    floats: Mapping[str, int] = {}
+    if precision(request.precision).quantized:
+        program, floats = quantized(program, request)
     program = legalize(program, ("drop_derived_ranges", "functional_form"))
     notes = _mutation_notes(program)
     legal = _legal(program)
@@ -188,7 +125,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     )
     fixed = [list(state.initial(legal, s.buffer).shape) for s in states]
     interface = features.interface(full, [*fixed, *examples])
-    model, target, kept = _convert(legal, interface, request)
+    model, target, kept = convert(legal, interface, request)
     path = request.directory / PACKAGE
     model.save(str(path))
     metadata = {SIGNATURE_KEY: signature_to_json(request.signature)}
@@ -206,11 +143,11 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             + f"; the first values are in {state.FILE}"
         )
     package.finish(path, metadata)
-    return _lowered(path, request, interface, target, [*notes, *kept], bool(states))
+    return _lowered(path, request, interface, target, [*notes, *kept], bool(states), floats)
 
 
 def _lowered(
-    path: Path, request: LowerRequest, interface: features.Interface, target: str, notes: list[str], stateful: bool
+    path: Path, request: LowerRequest, interface: features.Interface, target: str, notes: list[str], stateful: bool, floats
 ) -> Lowered:
     from targets.mil import load as read_back
 
@@ -221,6 +158,7 @@ def _lowered(
             delegated=sum(counts.values()), method="MIL operations; Core ML takes whole graphs: " + _counted(counts)
         ),
         warnings=(*interface.warnings, *notes),
+        unquantized=floats,
         contract={
             "minimum_deployment_target": target,
             "carried": dict(interface.carried),
@@ -253,75 +191,6 @@ def _legal(program: ExportedProgram) -> ExportedProgram:
     if program.dialect != "ATEN":
         program = program.run_decompositions({})
     return legalize(program, PASSES)
-
-
-def _convert(
-    program: ExportedProgram, interface: features.Interface, request: LowerRequest
-) -> tuple[Any, str, list[str]]:
-    """The converted model, the name of its deployment target, and the operations kept in fp32."""
-    logger = logging.getLogger("coremltools")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    with contextlib.redirect_stderr(io.StringIO()):  # import messages and progress bars
-        import coremltools as ct
-
-    current: list[str] = []
-    kept: set[str] = set()
-
-    def narrow(operation: Any) -> bool:
-        wide = values.keeps_fp32(operation)
-        if wide:
-            kept.add(str(operation.op_type))
-        return not wide
-
-    half = request.precision == "fp16"
-    target = ct.target.iOS17
-    try:
-        with (
-            python_warnings.catch_warnings(),
-            contextlib.redirect_stderr(io.StringIO()),
-            converters.installed(current.append),
-        ):
-            python_warnings.simplefilter("ignore")
-            model = ct.convert(
-                program,
-                inputs=interface.inputs,
-                outputs=interface.outputs,
-                convert_to="mlprogram",
-                minimum_deployment_target=target,
-                compute_precision=ct.transform.FP16ComputePrecision(op_selector=narrow)
-                if half
-                else ct.precision.FLOAT32,
-                skip_model_load=True,
-            )
-    except Exception as error:  # every failure of the converter becomes one error of ours
-        raise _blame(program, current[-1] if current else "", error, request.model) from error
-    finally:
-        logger.setLevel(level)
-    notes = [f"kept in fp32, because a constant exceeds 65504: {', '.join(sorted(kept))}"] if kept else []
-    return model, target.name, notes
-
-
-def _blame(program: ExportedProgram, name: str, error: Exception, model: str) -> LoweringError:
-    """The converter's exception as one clear error about the node that it was at."""
-    words = f"{type(error).__name__}: {error}" if str(error) else f"a check of its own failed ({type(error).__name__})"
-    named = {n.name: n for n in program.graph.nodes}
-    node = named.get(name) or next(
-        (n for k, n in named.items() if f"node {k}," in words or f"node {k} " in words), None
-    )
-    remedy = "Replace the op in the model by others with the same result, or leave this target out (--targets)."
-    if node is None or node.op != "call_function":
-        return LoweringError(
-            f"coremltools cannot convert '{model}': {first_reason(words)}", op="the program", remedy=remedy
-        )
-    shape = getattr(node.meta.get("val"), "shape", None)
-    text = "" if shape is None else f" of shape [{', '.join(str(s) for s in shape)}]"
-    return LoweringError(
-        f"coremltools cannot convert {op_name(node)}{text} in '{model}': {first_reason(words)}",
-        op=op_name(node),
-        source=source_of(node),
-        remedy=remedy,
-    )
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:

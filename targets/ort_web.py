@@ -12,11 +12,11 @@ from build.legalize.marks import Kept
 from targets.checks import name_findings, require_distinct_names
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
+from targets.onnx_web.dynamic import dynamic
+from targets.onnx_web.four_bits import four_bits
 from targets.onnx_web.marks import present
 from targets.onnx_web.model import FILE, coverage, export, halve_weights, save, set_interface, strip
 from targets.onnx_web.runner import OrtRunner, session
-from targets.onnx_web.dynamic import dynamic
-from targets.onnx_web.four_bits import four_bits
 from targets.onnx_web.static import static
 from targets.onnx_web.weights import float_ops, store_small
 from targets.precisions import precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_a_cut_leaves_out_what_it_does_not_need(program: torch.export.ExportedPr
     assert not [n for n in made.graph.nodes if "linear" in n.name]
 
 
-def measured(**channel_snr: float) -> list[Measured]:
+def measured(spread: float = 1.0, **channel_snr: float) -> list[Measured]:
     """A chain of nodes, each reading the one before."""
     names = list(channel_snr)
     return [
@@ -91,7 +92,7 @@ def measured(**channel_snr: float) -> list[Measured]:
             snr_db=channel_snr[n] + 3,
             channel_snr_db=channel_snr[n],
             max_abs=0.1,
-            spread=1000.0,
+            spread=spread,
         )
         for i, n in enumerate(names)
     ]
@@ -101,6 +102,14 @@ def test_the_culprit_is_the_first_value_that_diverges() -> None:
     found = culprit(measured(a=40.0, b=36.0, c=2.0, d=-3.0), "int8-static")
     assert found is not None
     assert found.point.name == "c"
+
+
+def test_a_value_that_no_scale_can_hold_blames_the_layer_that_makes_it() -> None:
+    values = measured(a=40.0, b=36.0, c=2.0)
+    values[1] = replace(values[1], spread=1000.0)
+    found = culprit(values, "int8-static")
+    assert found is not None
+    assert found.point.name == "b"
 
 
 def test_without_a_divergence_it_is_the_node_that_loses_most() -> None:
@@ -119,10 +128,10 @@ def test_a_loss_is_counted_from_the_worst_input_under_the_precisions_ceiling() -
 
 
 def test_the_report_names_layer_line_and_way_out() -> None:
-    value = to_json(measured(a=40.0, b=1.0), {"model": "m", "target": "t", "precision": "int8-static"})
+    value = to_json(measured(1000.0, a=40.0, b=1.0), {"model": "m", "target": "t", "precision": "int8-static"})
     words = text(value)
-    assert "culprit: b (aten.conv2d.default, layer b) at net.py:1" in words
-    assert "--keep-float b" in words
+    assert "culprit: a (aten.conv2d.default, layer a) at net.py:0" in words
+    assert "--keep-float a" in words
     assert "1000 times" in words
 
 

@@ -70,7 +70,7 @@ def test_a_value_that_cannot_calibrate_is_refused(value: torch.Tensor, word: str
 
 def test_a_constant_input_is_refused() -> None:
     constant = [Call(id=str(i), inputs={"x": torch.full((1, 4), 0.5)}) for i in range(20)]
-    with pytest.raises(InputError, match="is 0.5 everywhere"):
+    with pytest.raises(InputError, match=r"is 0\.5 everywhere"):
         check(constant, [], SIGNATURE, "c")
 
 

@@ -19,6 +19,7 @@ from build.record import CallRecord, ProgramRecord
 from build.verify.accuracy import Agreement
 from build.verify.check import reference_calls
 from targets.contract import LowerRequest, Target
+from targets.precisions import PRECISIONS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _CALLS = 8
 #: A value this far from PyTorch's carries little of the signal: one step in five of an 8-bit range is noise.
 DIVERGED_DB = 14.0
+#: Ranges of channels this many times apart: one 8-bit scale leaves the smaller ones a step or two.
+UNEVEN = 100.0
 #: What a value can be worth at most at a precision, in dB: nothing below it says that a node broke.
 _CEILING = {"fp32": 120.0, "fp16": 60.0}
 
@@ -178,17 +181,28 @@ def drops(measured: Sequence[Measured], precision: str) -> dict[str, float]:
 def culprit(measured: Sequence[Measured], precision: str) -> Measured | None:
     """The first value that diverges while what it is computed from does not; else the one that loses most.
 
+    Where that node reads a value whose channels no 8-bit scale can hold, the layer that makes the value is to blame:
+    some runtimes round a value where it is made, others where it is read.
+
     None when nothing loses more than 6 dB (one bit).
     """
     limit = DIVERGED_DB if precision not in _CEILING else ceiling(precision) / 2
     lost = drops(measured, precision)
-    own = {m.point.name: m.channel_snr_db for m in measured if not m.error}
-    first = [
-        m
-        for m in measured
-        if not m.error and m.channel_snr_db < limit and all(own.get(i, math.inf) >= limit for i in m.point.inputs)
-    ]
-    if first:
-        return max(first, key=lambda m: lost[m.point.name])
-    ranked = sorted((m for m in measured if not m.error), key=lambda m: -lost[m.point.name])
-    return ranked[0] if ranked and lost[ranked[0].point.name] > 6 else None
+    known = {m.point.name: m for m in measured if not m.error}
+    first = next(
+        (
+            m
+            for m in known.values()
+            if m.channel_snr_db < limit and all(known[i].channel_snr_db >= limit for i in m.point.inputs if i in known)
+        ),
+        None,
+    )
+    if first is None:
+        worst = max(known.values(), key=lambda m: lost[m.point.name], default=None)
+        first = worst if worst is not None and lost[worst.point.name] > 6 else None
+    while first is not None and PRECISIONS[precision].quantized:
+        above = [known[i] for i in first.point.inputs if i in known and known[i].spread > UNEVEN]
+        if not above:
+            break
+        first = above[0]
+    return first

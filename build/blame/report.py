@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from build.blame.measure import Measured, culprit, drops
+from build.blame.measure import UNEVEN, Measured, culprit, drops
 from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
 _HEAD = ("node", "layer", "SNR dB", "channel dB", "lost dB", "max diff", "source")
-#: One 8-bit scale for all channels leaves a channel this many times smaller than the largest with three steps or less.
-_WIDE = 40.0
 
 
 def to_json(measured: Sequence[Measured], row: Mapping[str, str]) -> dict[str, Any]:
@@ -57,7 +55,7 @@ def advice(found: Measured, precision: str) -> list[str]:
             "replace the op in the model by others with the same result",
         ]
     lines = [f"keep it in float: --keep-float {name} (or --auto-mixed, which finds the fewest such nodes)"]
-    if found.spread > _WIDE:
+    if found.spread > UNEVEN:
         lines.append(
             f"its channels' ranges differ {found.spread:.0f} times, which one 8-bit scale cannot hold: rescale them in "
             "the model (cross-layer equalisation), or use weights per channel with activations in float (int8-weight)"

@@ -69,10 +69,10 @@ def _named_outputs(module: torch.nn.Module, names: Sequence[str]) -> torch.nn.Mo
     class Named(torch.nn.Module):
         def __init__(self, inner: torch.nn.Module) -> None:
             super().__init__()
-            self.inner = inner
+            self.wrapped_module = inner  # build.program.layer_of leaves this name out
 
         def forward(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            out = self.inner(*args, **kwargs)
+            out = self.wrapped_module(*args, **kwargs)
             values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
             return dict(zip(names, values, strict=True))
 

@@ -75,6 +75,11 @@ def value_of(node: Node) -> Node:
     return next(n for n in node.args[1 if packet(node) == "aten.addmm" else 0 :] if n is not weight_of(node))
 
 
+def is_annotated(node: Node) -> bool:
+    """Whether a quantizer has spoken about the node."""
+    return node.meta.get(_KEY) is not None
+
+
 def last_of(node: Node) -> Node:
     """The op whose value leaves the integer kernel: the activation behind ``node`` where it has nothing else behind."""
     users = list(node.users)
@@ -120,7 +125,7 @@ def static_quantizer(keep: Iterable[str] = ()) -> Any:
 
     class Static(Quantizer):
         def annotate(self, model: GraphModule) -> GraphModule:
-            _annotate_static(model.graph, keep)
+            annotate_static(model.graph, keep, value_spec())
             return model
 
         def validate(self, model: GraphModule) -> None:
@@ -129,16 +134,17 @@ def static_quantizer(keep: Iterable[str] = ()) -> Any:
     return Static()
 
 
-def _annotate_static(graph: Graph, keep: Iterable[str]) -> None:
+def annotate_static(graph: Graph, keep: Iterable[str], spec: Any) -> None:
+    """Annotate every integer op of the graph that has no annotation yet; ``spec``: how values are quantised."""
     from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, SharedQuantizationSpec
 
-    integers, spec = Integers(graph, keep), value_spec()
+    integers = Integers(graph, keep)
 
     def annotate(node: Node, inputs: dict[Any, Any], output: Any) -> None:
         node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=inputs, output_qspec=output, _annotated=True)
 
     for node in graph.nodes:
-        if node.op != "call_function" or node not in integers or _KEY in node.meta:
+        if node.op != "call_function" or node not in integers or is_annotated(node):
             continue
         if _is_integer_op(node):
             weight = weight_of(node)

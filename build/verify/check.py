@@ -273,11 +273,8 @@ def raise_problems(report: Report) -> None:
         )
 
 
-def raise_losses(report: Report, row: str) -> None:
+def raise_losses(report: Report, target: str, precision: str) -> None:
     """Turn a report with losses into one error.
-
-    Args:
-        row: the options that name the artifact, for the remedy.
 
     Raises:
         VerificationError: the first loss, and how many more there are.
@@ -285,8 +282,8 @@ def raise_losses(report: Report, row: str) -> None:
     if report.losses:
         raise VerificationError(
             f"the artifact is not good enough: {_first(report.losses)}",
-            remedy=f"`nox -s blame -- {row}` says which layer broke; --auto-mixed keeps the fewest nodes in float that "
-            "mend it.",
+            remedy=f"`nox -s blame`, with this program and --target {target} --precision {precision}, says which layer "
+            "broke; --auto-mixed keeps the fewest nodes in float that mend it.",
         )
 
 

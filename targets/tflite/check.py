@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 #: Share of an output's largest magnitude within which two float results count as the same computation. Loose on
 #: purpose: this check tells a wrong graph from a right one; the verification that follows judges accuracy.
-_CLOSE = {False: 5e-3, True: 5e-2}
+_CLOSE = {"fp32": 5e-3, "fp16": 5e-2}
+#: The same for integers: rounding adds up over the layers.
+_CLOSE_INTEGERS = 0.25
 _REMEDY = "Rewrite the part of the model that it names, or choose another target."
 
 
@@ -25,8 +27,7 @@ def check(
     program: ExportedProgram,
     signature: Signature,
     points: Sequence[Mapping[str, int]],
-    *,
-    fp16: bool = False,
+    precision: str,
 ) -> None:
     """Run the file and the program at the given sizes, on the program's example values repeated to those sizes.
 
@@ -56,7 +57,7 @@ def check(
         except EdgeportError as error:
             raise _failed(error.message) from error
         for spec, want in zip(signature.outputs, wanted, strict=True):
-            problem = _difference(got[spec.name], want, _CLOSE[fp16])
+            problem = _difference(got[spec.name], want, _CLOSE.get(precision, _CLOSE_INTEGERS))
             if problem:
                 shapes = [tuple(t.shape) for t in tensors]
                 raise LoweringError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
 from build.legalize.core import legalize
+from build.legalize.marks import name_in
 from build.program import op_name, op_nodes, source_of, user_outputs
 from targets.contract import Dim, DynamicDim, Signature
 
@@ -144,11 +145,29 @@ def _convert(programs: Mapping[str, ExportedProgram], arity: int, wide: bool) ->
         # The steps of litert_torch.convert() from the exported program on; it takes only modules itself.
         step = fx_infra.graph_utils.reset_from_node_meta(program)
         step = fx_infra.safe_run_decompositions(step, fx_infra.decomp.pre_convert_decomp(), can_skip=False)
-        lowered.append(core._run_convert_passes(step))
+        step = core._run_convert_passes(step)
+        _name_after_nodes(step)
+        lowered.append(step)
     names = [f"input_{i}" for i in range(arity)]
     signatures = [_ConverterSignature(name=key, flat_arg_names=names) for key in programs]
-    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide, quant_config=globals().get('QC'))
+    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide, quant_config=_static_mode())
     return bytes(exporter.to_bytes())
+
+
+def _static_mode() -> Any:
+    """How quantize and dequantize ops are read: as integer kernels. Without any such op it changes nothing."""
+    from types import SimpleNamespace
+
+    from litert_torch.quantize.quant_config import QuantConfig
+
+    return SimpleNamespace(_quantizer_mode=QuantConfig._QuantizerMode.PT2E_STATIC)
+
+
+def _name_after_nodes(program: ExportedProgram) -> None:
+    """Let the converter name tensors after the program's nodes: it takes the module hierarchy for names."""
+    for node in program.graph.nodes:
+        name = name_in(node.meta.get("stack_trace"))
+        node.meta["nn_module_stack"] = {"node": ("", name or "edgeport")}
 
 
 def prepare_environment() -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from build.errors import LoweringError
 from targets.contract import EntryPoint, Lowered, LowerRequest, Signature
 from targets.tflite import flatbuffer, half, wide
+from targets.tflite.borders import float_borders
 from targets.tflite.check import check
 from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
 from targets.tflite.generalise import generalise
 from targets.tflite.nan import nan_unsafe
-from targets.tflite.quantized import quantized
+from targets.tflite.quantized import Recipe
 from targets.tflite.runner import count_coverage
 from targets.tflite.structure import CannotGeneralise, NeedsLargest
 
@@ -57,14 +58,16 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
     Raises:
         LoweringError: no file computes what the program computes.
     """
-    program = quantized(program, request)
+    recipe = Recipe.of(program, request)
+    program = recipe.program
     signature = request.signature
     first: LoweringError | None = None
     for keep in (True, False) if _has_int64(program) else (True,):
         try:
             made = _convert(program, signature, rewrites, keep)
+            unquantized = recipe.apply(made.model)
             content = _finish(made, request)
-            check(content, program, signature, _check_points(signature, made), fp16=request.precision == "fp16")
+            check(content, program, signature, _check_points(signature, made), request.precision)
         except LoweringError as error:
             # What the wide form meets is told: the narrow one is a makeshift.
             first = first or error
@@ -76,6 +79,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             entry_points=made.entry_points,
             warnings=_warnings(made, signature),
             nan_unsafe=nan_unsafe(program),
+            unquantized=unquantized,
             contract={"dtypes": _file_dtypes(made.model)},
         )
     assert first is not None
@@ -155,6 +159,7 @@ def _enumerated(program: ExportedProgram, signature: Signature, rewrites: Sequen
 
 def _finish(made: _Made, request: LowerRequest) -> bytes:
     signature = request.signature
+    float_borders(made.model, signature)
     names = [[s.name for s in signature.inputs], [s.name for s in signature.outputs]]
     for entry in made.entry_points:
         flatbuffer.name_signature(made.model, names, key=entry.name)

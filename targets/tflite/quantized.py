@@ -2,21 +2,85 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from build.errors import InputError
+from build.legalize.marks import Kept
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from targets.contract import LowerRequest
-from targets.precisions import precision
+from targets.precisions import Precision, precision
+from targets.tflite import weights
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgram:
-    wanted = precision(request.precision)
-    if wanted.activations != "static" or is_quantized(program):
-        return program
-    program, keep = without_batch_norms(program, request.keep_float)
-    return quantize(program, static_quantizer(keep), request.calibration, keep_float=keep, fold_weights=False)
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How one request is quantised.
+
+    Attributes:
+        precision: the request's.
+        program: the program to convert; at int8-static it has quantize and dequantize ops.
+        kept: the nodes that stay float.
+        own: the program brought its quantisation with it.
+    """
+
+    precision: Precision
+    program: ExportedProgram
+    kept: Kept
+    own: bool
+
+    @staticmethod
+    def of(program: ExportedProgram, request: LowerRequest) -> Recipe:
+        """Mark the program's nodes, and quantise its values where the precision says so.
+
+        Raises:
+            InputError: a name in ``keep_float`` is no node of the program; the program is quantised already and
+                another quantisation is asked for.
+        """
+        wanted = precision(request.precision)
+        own = is_quantized(program)
+        if own and wanted.quantized:
+            _refuse_again(request, wanted)
+        kept = Kept.mark(program, request.keep_float)
+        if wanted.activations == "static" and not own:
+            program, keep = without_batch_norms(program, request.keep_float)
+            quantizer = static_quantizer(keep)
+            program = quantize(program, quantizer, request.calibration, keep_float=keep, fold_weights=False)
+        return Recipe(precision=wanted, program=program, kept=kept, own=own)
+
+    def apply(self, model: Any) -> dict[str, int]:
+        """Quantise the weights of a converted ``ModelT`` in place; returns the ops whose weights stay float, counted.
+
+        Raises:
+            InputError: nothing in the file is left of a node that is to stay float.
+        """
+        if not self.precision.quantized:
+            return {}
+        present = {
+            name
+            for graph in model.subgraphs
+            for operator in graph.operators
+            for name in weights.names_of(graph, operator)
+        }
+        kept = self.kept.region(present).ops if self.kept.names else frozenset()
+        if not self.own:
+            weights.quantize_weights(model, kept, dynamic=self.precision.activations == "dynamic")
+        return weights.unquantized(model, kept)
+
+
+def _refuse_again(request: LowerRequest, wanted: Precision) -> None:
+    if request.keep_float:
+        raise InputError(
+            f"--keep-float {request.keep_float[0]}: the program is quantised already, and is lowered as it is",
+            remedy="Leave that layer in float where the program is quantised.",
+        )
+    if wanted.activations != "static":
+        raise InputError(
+            f"the program is quantised already: it cannot be quantised again as {request.precision}",
+            remedy="Build it at int8-static, or export the float model.",
+        )

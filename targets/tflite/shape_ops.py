@@ -69,13 +69,15 @@ class ShapeBuilder:
         self._graph.tensors.append(tensor)
         return len(self._graph.tensors) - 1
 
-    def op(self, name: str, inputs: Sequence[int], output: int, options: str = "", **fields: Any) -> int:
-        """Append one operator; returns its output tensor."""
+    def op(
+        self, name: str, inputs: Sequence[int], output: int, options: str = "", *, version: int = 0, **fields: Any
+    ) -> int:
+        """Append one operator; returns its output tensor. ``version``: of its kernel, where it is not the usual one."""
         import numpy as np
         from ai_edge_litert import schema_py_generated as schema
 
         operator = schema.OperatorT()
-        operator.opcodeIndex = self._opcode(name)
+        operator.opcodeIndex = self.opcode(name, version)
         operator.inputs, operator.outputs = np.array(inputs, np.int32), np.array([output], np.int32)
         if options:
             operator.builtinOptionsType = getattr(schema.BuiltinOptions, options)
@@ -85,17 +87,19 @@ class ShapeBuilder:
         self.operators.append(operator)
         return output
 
-    def _opcode(self, name: str) -> int:
+    def opcode(self, name: str, version: int = 0) -> int:
+        """Index of the model's entry for a builtin op with at least that kernel version."""
         from ai_edge_litert import schema_py_generated as schema
 
-        code = getattr(schema.BuiltinOperator, name)
+        code, version = getattr(schema.BuiltinOperator, name), version or _VERSIONS.get(name, 1)
         for i, known in enumerate(self._model.operatorCodes):
             if max(known.builtinCode, known.deprecatedBuiltinCode) == code:
+                known.version = max(known.version, version)
                 return i
         entry = schema.OperatorCodeT()
         # Codes over 127 live in builtinCode alone; readers take the larger of the two.
         entry.builtinCode, entry.deprecatedBuiltinCode = code, min(code, 127)
-        entry.version = _VERSIONS.get(name, 1)
+        entry.version = version
         self._model.operatorCodes.append(entry)
         return len(self._model.operatorCodes) - 1
 

@@ -37,6 +37,43 @@ def _nodes(edge_program: Any) -> Iterator[tuple[Any, bool]]:
                 yield node, False
 
 
+#: Edge op -> positions of operands that may be its weight.
+_WEIGHTS = {
+    "aten.convolution.default": (1,),
+    "aten.linear.default": (1,),
+    "aten.addmm.default": (2,),
+    "aten.mm.default": (0, 1),
+    "aten.bmm.default": (0, 1),
+    "aten.embedding.default": (0,),
+}
+
+
+def float_weights(edge_program: Any, kept: Kept) -> dict[str, int]:
+    """Op -> count of the ops over a stored weight of floats, those that were to stay float left out.
+
+    Raises:
+        InputError: nothing is left of a node that was to stay float.
+    """
+    nodes = [node for node, _ in _nodes(edge_program)]
+    names = {name_in(n.meta.get("stack_trace")) for n in nodes} - {None}
+    region = kept.region({str(n) for n in names}).ops if kept.names else frozenset()
+    found: Counter[str] = Counter()
+    for node in nodes:
+        if name_in(node.meta.get("stack_trace")) in region:
+            continue
+        operands = [node.args[p] for p in _WEIGHTS.get(edge_name(node), ())]
+        if any(_is_stored_float(n) for n in operands):
+            found[edge_name(node)] += 1
+    return dict(sorted(found.items()))
+
+
+def _is_stored_float(node: Any) -> bool:
+    """Whether a weight is a matrix of floats that is stored so, or views of one."""
+    while node.op == "call_function" and edge_name(node) in _VIEWS:
+        node = node.args[0]
+    return node.op == "placeholder" and _is_constant(node) and node.meta["val"].is_floating_point() and node.meta["val"].dim() > 1
+
+
 def _is_structure(node: Any) -> bool:
     import torch
 

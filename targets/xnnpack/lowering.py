@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, LoweringError, UnsupportedError, VerificationError
+from build.errors import EdgeportError, InputError, LoweringError, UnsupportedError, VerificationError
 from build.legalize import legalize
+from build.legalize.marks import Kept
 from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
+from targets.precisions import precision
 from targets.xnnpack import coverage, diagnosis, partition, preflight, ranges
 from targets.xnnpack.quantized import quantized
 from targets.xnnpack.runner import ExecuTorchRunner
+from targets.xnnpack.weights import weights_alone
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -68,6 +71,7 @@ class _Converted:
     data: bytes
     coverage: Coverage
     loses_nan: tuple[str, ...]
+    unquantized: dict[str, int]
 
 
 def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
@@ -80,17 +84,18 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     _refuse(program, request.signature)
     rewrites = FP16_REWRITES if request.precision == "fp16" else REWRITES
     try:
-        program = legalize(quantized(program, request), rewrites)
+        kept = Kept.mark(program, request.keep_float)
+        program = weights_alone(legalize(quantized(program, request), rewrites))
     except EdgeportError:
         raise
     except Exception as error:  # torch's own tracing, over a program of any kind
         raise diagnosis.from_exception(program, error) from error
     try:
-        return _attempt(program, request, with_xnnpack=True)
+        return _attempt(program, request, kept, with_xnnpack=True)
     except LoweringError as error:
         first = error
     try:
-        lowered = _attempt(program, request, with_xnnpack=False)
+        lowered = _attempt(program, request, kept, with_xnnpack=False)
     except LoweringError as second:
         raise (second if second.source else first) from first
     note = f"XNNPACK refused the program, all of it runs on the portable kernels: {first.message}"
@@ -99,6 +104,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         coverage=lowered.coverage,
         warnings=(*lowered.warnings, note),
         nan_unsafe=lowered.nan_unsafe,
+        unquantized=lowered.unquantized,
         contract=lowered.contract,
     )
 
@@ -114,9 +120,11 @@ def _refuse(program: ExportedProgram, signature: Signature) -> None:
             )
 
 
-def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: bool) -> Lowered:
+def _attempt(program: ExportedProgram, request: LowerRequest, kept: Kept, *, with_xnnpack: bool) -> Lowered:
     try:
-        converted = _convert(program, with_xnnpack=with_xnnpack)
+        converted = _convert(program, request, kept, with_xnnpack=with_xnnpack)
+    except InputError:
+        raise
     except Exception as error:  # the converter raises every kind of exception; none may pass without its op
         raise diagnosis.from_exception(program, error) from error
     missing = diagnosis.missing_operators(converted.executorch_program)
@@ -138,6 +146,7 @@ def _attempt(program: ExportedProgram, request: LowerRequest, *, with_xnnpack: b
         files=(FILE,),
         coverage=converted.coverage,
         nan_unsafe=converted.loses_nan,
+        unquantized=converted.unquantized,
         contract={
             "method": "forward",
             "inputs": [s.name for s in request.signature.inputs],
@@ -179,30 +188,13 @@ def _no_resize_patterns() -> Iterator[None]:
         bilinear_2d.get_graphs_dict = original
 
 
-@contextlib.contextmanager
-def _float_bias() -> Iterator[None]:
-    """Let a linear layer over floats with an integer weight have its bias in float, as XNNPACK's kernel takes it."""
-    from executorch.backends.xnnpack.operators.quant_params import QuantParams
-
-    original = QuantParams.from_bias
-
-    def from_bias(cls: Any, bias: Any, weight: Any, value: Any) -> Any:
-        return None if value is None else original(bias, weight, value)
-
-    QuantParams.from_bias = classmethod(from_bias)
-    try:
-        yield
-    finally:
-        QuantParams.from_bias = original
-
-
-def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
+def _convert(program: ExportedProgram, request: LowerRequest, kept: Kept, *, with_xnnpack: bool) -> _Converted:
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     declared = ranges.declared_ranges(program)
     ranges.restore_ranges(program.graph_module, declared)
-    with ranges.no_cpu_backend_guards(), _no_resize_patterns(), _float_bias(), _quiet():
+    with ranges.no_cpu_backend_guards(), _no_resize_patterns(), _quiet():
         edge = to_edge_transform_and_lower(
             program,
             partitioner=[partition.partitioner()] if with_xnnpack else [],
@@ -217,12 +209,14 @@ def _convert(program: ExportedProgram, *, with_xnnpack: bool) -> _Converted:
         passes = [InitializedMutableBufferPass(names)] if names else []
         # Counted before to_executorch, which turns the edge program's ops into their out variants in place.
         counted, unsafe = coverage.count(edge_program), coverage.loses_nan(edge_program)
+        floats = coverage.float_weights(edge_program, kept) if precision(request.precision).quantized else {}
         manager = edge.to_executorch(ExecutorchBackendConfig(passes=passes))
     return _Converted(
         executorch_program=manager.executorch_program,
         data=bytes(manager.buffer),
         coverage=counted,
         loses_nan=unsafe,
+        unquantized=floats,
     )
 
 

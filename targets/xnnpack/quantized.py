@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
-from build.quantize.annotate import Integers, last_of, weight_quantizer
-from build.quantize.pt2e import quantize
+from build.quantize.annotate import Integers, annotate_static, is_annotated, last_of, weight_quantizer
+from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from build.quantize.regions import packet
+from build.quantize.weighted import WEIGHTED
 from targets.contract import LowerRequest
 from targets.precisions import precision
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
+
+
+#: Ops whose weights stay float when their values do, since XNNPACK has no kernel for float values and integer weights:
+#: the portable kernel that would run them is a hundred times slower.
+_FLOAT_KERNELS = tuple(name for name in WEIGHTED if name.startswith("aten.conv"))
 
 
 def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgram:
@@ -35,7 +42,7 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
         if wanted.activations != "static" or request.keep_float:
             raise already_quantized(request)
         return program
-    keep = request.keep_float
+    program, keep = without_batch_norms(program, request.keep_float)
     quantizer: Any
     if wanted.activations == "static":
         quantizer = _static(keep)
@@ -59,18 +66,27 @@ def already_quantized(request: LowerRequest) -> InputError:
     )
 
 
-def _static(keep: tuple[str, ...]) -> Any:
+def _static(keep: Sequence[str]) -> Any:
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
 
+    config = xq.get_symmetric_quantization_config(is_per_channel=True)
+    weights = weight_quantizer(leave=_FLOAT_KERNELS)
+
     class Static(xq.XNNPACKQuantizer):
-        """XNNPACK's, on values that are integers anyhow, with bounded activations part of the op before."""
+        """XNNPACK's, on values that are integers anyhow; what it doesn't know by name, and embeddings, added."""
 
         def _annotate_for_quantization_config(self, model: GraphModule) -> GraphModule:
             integers = Integers(model.graph, keep)
             self.set_filter_function(lambda node: node.op != "call_function" or node in integers)
             return _bounds_inside(super()._annotate_for_quantization_config(model))
 
-    return Static().set_global(xq.get_symmetric_quantization_config(is_per_channel=True))
+        def annotate(self, model: GraphModule) -> GraphModule:
+            model = super().annotate(model)
+            annotate_static(model.graph, keep, config.input_activation)
+            annotated: GraphModule = weights.annotate(model)
+            return annotated
+
+    return Static().set_global(config)
 
 
 def _bounds_inside(model: GraphModule) -> GraphModule:
@@ -82,7 +98,7 @@ def _bounds_inside(model: GraphModule) -> GraphModule:
 
     for node in model.graph.nodes:
         annotation = node.meta.get("quantization_annotation")
-        if annotation is None or annotation.output_qspec is None or not packet_is_weighted(node):
+        if annotation is None or annotation.output_qspec is None or not _is_layer(node):
             continue
         last = last_of(node)
         if last is not node:
@@ -91,7 +107,7 @@ def _bounds_inside(model: GraphModule) -> GraphModule:
     return model
 
 
-def packet_is_weighted(node: Node) -> bool:
+def _is_layer(node: Node) -> bool:
     return node.op == "call_function" and (packet(node).startswith("aten.conv") or packet(node) == "aten.linear")
 
 
@@ -99,11 +115,33 @@ def _dynamic() -> Any:
     """Dynamic ranges where XNNPACK has kernels for them (2D convolutions, linear layers); weights alone elsewhere."""
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
 
-    inner = weight_quantizer()
+    config = xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    weights = weight_quantizer()
 
     class Dynamic(xq.XNNPACKQuantizer):
+        """XNNPACK's, which passes over a convolution with a ReLU behind it, and weights."""
+
         def annotate(self, model: GraphModule) -> GraphModule:
-            annotated: GraphModule = inner.annotate(super().annotate(model))
+            model = super().annotate(model)
+            for node in model.graph.nodes:
+                if _is_plain_convolution(node) and not is_annotated(node):
+                    _annotate_dynamic(node, config)
+            annotated: GraphModule = weights.annotate(model)
             return annotated
 
-    return Dynamic().set_global(xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True))
+    return Dynamic().set_global(config)
+
+
+def _is_plain_convolution(node: Node) -> bool:
+    """A 2D convolution that is not depthwise, with a stored weight."""
+    if node.op != "call_function" or packet(node) != "aten.conv2d":
+        return False
+    weight = node.args[1]
+    return weight.op == "get_attr" and weight.meta["val"].shape[1] != 1
+
+
+def _annotate_dynamic(node: Node, config: Any) -> None:
+    from torchao.quantization.pt2e.quantizer import QuantizationAnnotation
+
+    inputs = {node.args[0]: config.input_activation, node.args[1]: config.weight}
+    node.meta["quantization_annotation"] = QuantizationAnnotation(input_qspec_map=inputs, _annotated=True)

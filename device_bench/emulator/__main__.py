@@ -1,0 +1,117 @@
+"""``python -m device_bench.emulator [--devices N] [--fault 1=KIND]``: what ``nox -s emulator`` runs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from build.errors import DeviceError, EdgeportError, InputError
+from build.log import fail, say
+from device_bench.devices import adb_client
+from device_bench.emulator import faults
+from device_bench.emulator.device import EmulatedDevice
+from device_bench.emulator.root import enter_namespace
+
+#: 5555 to 5585 are scanned by the adb server itself: a device there shows up twice.
+FIRST_PORT = 6001
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    p = argparse.ArgumentParser(prog="nox -s emulator --", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("--devices", type=int, default=1, metavar="N", help="how many")
+    p.add_argument("--port", type=int, default=FIRST_PORT, help="of the first; the others follow. 0: any free ones")
+    p.add_argument("--fault", action="append", default=[], metavar="N=KIND[*TIMES]", help="have device N misbehave")
+    p.add_argument("--folder", metavar="DIR", help="where the devices' files live; a temporary folder without it")
+    p.add_argument("--no-connect", action="store_true", help="leave 'adb connect' to the caller")
+    p.epilog = "Faults: " + "; ".join(f"{kind}: {text}" for kind, text in faults.KINDS.items())
+    return p
+
+
+async def serve(devices: Sequence[EmulatedDevice], *, connect: bool) -> None:
+    """Run until told to stop. The first line on stdout is JSON: the serials and folders."""
+    for device in devices:
+        await device.start()
+    stop = asyncio.Event()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(which, stop.set)
+    for device in devices:
+        if connect:
+            await asyncio.to_thread(_connect, device.serial)
+    print(json.dumps([{"serial": d.serial, "folder": str(d.folder)} for d in devices]), flush=True)
+    say(f"{len(devices)} emulated device(s): {', '.join(d.serial for d in devices)}; times measured there mean nothing")
+    await stop.wait()
+    for device in devices:
+        device.stop()
+
+
+def _connect(serial: str) -> None:
+    try:
+        answer = adb_client.connect(serial)
+        say(f"adb: {answer}")
+    except DeviceError as error:
+        say(f"adb: {error.message}")
+
+
+def main(argv: list[str]) -> int:
+    """Start the devices; ends with SIGTERM or Ctrl-C."""
+    options = parser().parse_args(argv)
+    scratch: Path | None = None
+    try:
+        if options.devices < 1:
+            raise InputError(f"--devices {options.devices}: needs at least 1")
+        wanted = [faults.parse(text) for text in options.fault]
+        if any(not 1 <= number <= options.devices for number, _ in wanted):
+            raise InputError("--fault names a device that is not started")
+        if not options.no_connect:
+            # Outside the namespace: the server outlives us, and must be able to reach the user's USB devices.
+            adb_client.start_server()
+        enter_namespace(["-m", "device_bench.emulator", *argv])
+        if options.folder is None:
+            scratch = Path(tempfile.mkdtemp(prefix="edgeport-emulator-"))
+        home = scratch or Path(options.folder).resolve()
+        devices = []
+        for number in range(1, options.devices + 1):
+            folder = home / f"device{number}"
+            folder.mkdir(parents=True, exist_ok=True)
+            port = options.port + number - 1 if options.port else _free_port()
+            devices.append(EmulatedDevice(folder, port))
+        for number, fault in wanted:
+            faults.put(devices[number - 1].folder, fault)
+        asyncio.run(serve(devices, connect=not options.no_connect))
+    except EdgeportError as error:
+        fail(error)
+        return error.exit_code
+    finally:
+        if scratch is not None:
+            _remove(scratch)
+    return 0
+
+
+def _remove(scratch: Path) -> None:
+    """Only the devices' own files: what is mounted below their roots belongs to the host."""
+    for device in scratch.iterdir():
+        for part in ("data", "sys", "tmp", "system"):
+            shutil.rmtree(device / "root" / part, ignore_errors=True)
+
+
+def _free_port() -> int:
+    import socket
+
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port >= FIRST_PORT:
+            return port
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

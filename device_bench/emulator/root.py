@@ -1,0 +1,103 @@
+"""The private root folder of an emulated device, and the namespace in which arm64 programs run.
+
+Everything is mounted in a user and mount namespace of the emulator's own: nothing on the host changes, and no
+privileges are needed. arm64 programs are run by qemu through a binfmt_misc of that namespace (Linux 6.7 and later).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from build import shell
+from build.errors import EdgeportError, MissingToolError
+
+_MARK = "EDGEPORT_EMULATOR_NAMESPACE"
+_BINFMT = Path("/proc/sys/fs/binfmt_misc")
+# The ELF header of a 64-bit little-endian AArch64 executable or shared object, and the bits that decide.
+_MAGIC = r"\x7fELF\x02\x01\x01" + r"\x00" * 9 + r"\x02\x00\xb7\x00"
+_MASK = r"\xff" * 7 + r"\x00" + r"\xff" * 8 + r"\xfe\xff\xff\xff"
+_HOST_FOLDERS = ("usr", "bin", "lib", "lib64", "sbin")
+#: the cores of the device; what the cpuinfo library must find, or arm64 builds of it crash on the host's x86 files.
+_CORES = 2
+BATTERY = "battery.txt"
+#: dumpsys battery, as Android prints it: temperature in tenths of a degree.
+_BATTERY_TEXT = """Current Battery Service state:
+  AC powered: false
+  USB powered: false
+  Wireless powered: false
+  level: 90
+  temperature: 280
+"""
+
+
+def enter_namespace(argv: Sequence[str]) -> None:
+    """Start this program again inside its own namespace, once; then register qemu there.
+
+    Raises:
+        MissingToolError: qemu is not installed, or the kernel does not allow such a namespace.
+    """
+    qemu = shutil.which("qemu-aarch64-static")
+    if qemu is None:
+        raise MissingToolError("cannot run 'qemu-aarch64-static': it is not installed", remedy="Run: nox -s setup")
+    if _MARK not in os.environ:
+        probe = shell.run(["unshare", "-Urm", "--propagation", "private", "true"], check=False)
+        if probe.returncode != 0:
+            raise MissingToolError(
+                "this machine allows no user namespaces, which the emulated device lives in",
+                remedy="Allow them (sysctl kernel.unprivileged_userns_clone=1), or use a real device.",
+            )
+        os.environ[_MARK] = "1"
+        command = ["unshare", "-Urm", "--propagation", "private", sys.executable, *argv]
+        os.execvp(command[0], command)
+    try:
+        shell.run(["mount", "-t", "binfmt_misc", "binfmt_misc", _BINFMT])
+        (_BINFMT / "register").write_bytes(f":qemu-aarch64:M::{_MAGIC}:{_MASK}:{qemu}:OF".encode())
+    except (EdgeportError, OSError) as error:
+        raise MissingToolError(
+            f"arm64 programs cannot be registered in a namespace: {error}",
+            remedy="It takes Linux 6.7 or later; use a real device otherwise.",
+        ) from error
+
+
+def make_root(root: Path, properties: Mapping[str, str]) -> None:
+    """Lay out a device: Android's folders, a shell, ``getprop``, ``dumpsys``, an arm64 ``/proc/cpuinfo``."""
+    for name in ("data/local/tmp", "system/bin", "proc", "dev", "sys", "tmp", *_HOST_FOLDERS):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    for name in ("proc", "dev"):
+        shell.run(["mount", "--rbind", f"/{name}", root / name])
+    for name in _HOST_FOLDERS:
+        if Path(f"/{name}").is_dir():
+            shell.run(["mount", "--rbind", "-o", "ro", f"/{name}", root / name])
+    cpus = root / "sys/devices/system/cpu"
+    cpus.mkdir(parents=True, exist_ok=True)
+    for name, text in (("possible", f"0-{_CORES - 1}"), ("present", f"0-{_CORES - 1}"), ("online", f"0-{_CORES - 1}")):
+        (cpus / name).write_text(text + "\n")
+    (cpus / "kernel_max").write_text(f"{_CORES - 1}\n")
+    (root / "tmp/cpuinfo").write_text("".join(_core(i) for i in range(_CORES)))
+    shell.run(["mount", "--bind", root / "tmp/cpuinfo", root / "proc/cpuinfo"])
+    if not (root / BATTERY).exists():
+        (root / BATTERY).write_text(_BATTERY_TEXT)
+    programs = root / "system/bin"
+    (programs / "sh").unlink(missing_ok=True)
+    (programs / "sh").symlink_to("/bin/sh")
+    cases = "".join(f"  {name}) echo '{value}';;\n" for name, value in properties.items())
+    every = "".join(f"echo '[{name}]: [{value}]'\n" for name, value in properties.items())
+    _script(programs / "getprop", f"case \"$1\" in\n  '')\n{every};;\n{cases}  *) echo;;\nesac\n")
+    _script(programs / "dumpsys", f'[ "$1" = battery ] && cat /{BATTERY}\n')
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text("#!/system/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def _core(number: int) -> str:
+    return (
+        f"processor\t: {number}\nBogoMIPS\t: 100.00\n"
+        "Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid asimdrdm\n"
+        "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd08\nCPU revision\t: 3\n\n"
+    )

@@ -1,0 +1,176 @@
+"""The lab run: every artifact on every device, devices in parallel, one file per measurement as it arrives."""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from build.errors import DeviceError, DeviceLostError, EdgeportError, RejectedResultError
+from build.log import say
+from device_bench import measurement
+from device_bench.accuracy import Outputs, against_host, against_pytorch, as_program
+from device_bench.artifacts import Artifact
+from device_bench.devices.base import Device
+from device_bench.gate import pass_gate
+from device_bench.harness import build as harness
+from device_bench.job import Data
+from device_bench.measurement import Cell
+from device_bench.options import LabOptions
+from device_bench.session import run_harness
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a run measures, ready to be measured.
+
+    Attributes:
+        data: model -> its tensors.
+        host: artifact label -> outputs of this host for the same artifact and data.
+    """
+
+    folder: Path
+    options: LabOptions
+    artifacts: Sequence[Artifact]
+    data: Mapping[str, Data]
+    host: Mapping[str, Outputs]
+
+    def cells(self, device: str) -> list[Cell]:
+        """Every measurement of one device, in its order."""
+        found = [
+            Cell(device=device, artifact=a, repeat=repeat, threads=self.options.settings.threads)
+            for a in self.artifacts
+            for repeat in range(1, self.options.repeats + 1)
+        ]
+        return measurement.ordered(found, self.options.seed or 0)
+
+
+def measure_all(work: Work, devices: Sequence[Device]) -> None:
+    """Measure on all devices at once; returns when each has done what it could.
+
+    A device's failure is written into its own measurements and never ends another's. An interrupt ends the wait: what
+    was measured until then lies in its files.
+    """
+    threads = [
+        threading.Thread(target=_on_device, args=(work, device), name=device.name, daemon=True) for device in devices
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # in slices: a plain join would keep signals waiting
+
+
+def _on_device(work: Work, device: Device) -> None:
+    cells = work.cells(device.name)
+    try:
+        with _exclusive(work.options.out, device.name):
+            _measure_cells(work, device, cells)
+    except Exception as error:  # a fault of ours on this device must not go unrecorded
+        say(f"{device.name}: {type(error).__name__}: {error}")
+    finally:
+        device.close()
+
+
+def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
+    try:
+        facts = device.facts()
+        bundle = harness.ensure(facts.arch)
+    except EdgeportError as error:
+        say(f"{device.name}: {error}")
+        return
+    for position, cell in enumerate(cells):
+        if work.options.resume and measurement.settled(work.folder, cell, bundle) is not None:
+            continue
+        value = measurement.begin(
+            cell, bundle, facts, work.options.settings, seed=work.options.seed or 0, position=position
+        )
+        lost = False
+        try:
+            value = _measure(work, device, bundle, cell, value)
+            s = value["statistics"]
+            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms")
+        except EdgeportError as error:
+            value = measurement.failed(value, error)
+            lost = isinstance(error, DeviceLostError)
+            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: {error}")
+        measurement.write(work.folder, cell, value)
+        if lost:
+            say(f"{device.name}: gone; what is left is for --resume")
+            return
+
+
+def _measure(
+    work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]
+) -> dict[str, Any]:
+    """One measurement, tried again after a lost connection or a rejected result."""
+    attempts = work.options.retries + 1
+    for attempt in range(1, attempts + 1):
+        try:
+            done = _once(work, device, bundle, cell, value)
+            return {**done, "attempts": attempt}
+        except DeviceLostError as error:
+            say(f"{device.name}: {error.message}; waiting for it (attempt {attempt} of {attempts})")
+            if not device.wait(work.options.wait) or attempt == attempts:
+                raise
+        except RejectedResultError as error:
+            say(f"{device.name}: rejected: {error.message} (attempt {attempt} of {attempts})")
+            if attempt == attempts:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _once(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
+    options, artifact = work.options, cell.artifact
+    gate, before = pass_gate(device, limit=options.max_celsius, max_seconds=options.cool_down)
+    # The evaluation set gives the same outputs every time: once is enough, and keeps the other repeats cool.
+    evaluate = cell.repeat == 1
+    run = run_harness(
+        device,
+        bundle,
+        artifact,
+        work.data[artifact.model],
+        options.settings,
+        evaluate=evaluate,
+        timeout=options.timeout,
+        emulated=value["emulated"],
+    )
+    after = device.conditions()
+    accuracy = host = None
+    if run.outputs is not None:
+        outputs = as_program(artifact.record, run.outputs)
+        accuracy = against_pytorch(artifact.record, artifact.program_folder, outputs)
+        if artifact.label in work.host:
+            host = against_host(artifact.record, artifact.precision, outputs, work.host[artifact.label])
+            if host["flagged"]:
+                say(f"{device.name}: {artifact.label}: outputs differ from this host's: {host['why'][0]}")
+    return measurement.complete(value, run, gate, before, after, accuracy=accuracy, host=host)
+
+
+class _exclusive:
+    """One lab run at a time on a device: two would measure each other.
+
+    Raises:
+        DeviceError: another run holds it.
+    """
+
+    def __init__(self, out: Path, device: str) -> None:
+        self._path = out / "bench" / "locks" / f"{device}.lock"
+        self._name = device
+        self._stream: IO[str] | None = None
+
+    def __enter__(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = self._path.open("w")
+        try:
+            fcntl.flock(self._stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._stream.close()
+            raise DeviceError(f"{self._name} is being measured on by another run") from error
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()

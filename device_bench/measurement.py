@@ -1,0 +1,203 @@
+"""One measurement: the JSON that a run leaves behind. Schema: ``measurement.schema.json``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from build.cache import write_atomic
+from build.errors import EdgeportError, RejectedResultError
+from build.manifest import failure
+from build.protocol import error_to_json
+from device_bench.artifacts import Artifact
+from device_bench.devices.base import Conditions, Facts
+from device_bench.gate import Gate
+from device_bench.harness.build import Bundle
+from device_bench.harness_result import schema_problem
+from device_bench.job import Settings
+from device_bench.session import HarnessRun
+from device_bench.statistics import summarise
+from device_bench.advice import find_warnings
+
+SCHEMA = Path(__file__).with_name("measurement.schema.json")
+SCHEMA_VERSION = 1
+END = "edgeport-measurement"
+MAX_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One measurement to take: what, where, and the how-manieth repeat (from 1)."""
+
+    device: str
+    artifact: Artifact
+    repeat: int
+    threads: int
+
+    @property
+    def file(self) -> str:
+        """Path below the run's folder."""
+        a = self.artifact
+        return f"{self.device}/{a.model}.{a.target}.{a.precision}.t{self.threads}.r{self.repeat}.json"
+
+    def identity(self) -> dict[str, Any]:
+        """What names the measurement."""
+        a = self.artifact
+        return {
+            "device": self.device,
+            "model": a.model,
+            "target": a.target,
+            "precision": a.precision,
+            "threads": self.threads,
+            "repeat": self.repeat,
+        }
+
+
+def begin(cell: Cell, bundle: Bundle, facts: Facts, settings: Settings, *, seed: int, position: int) -> dict[str, Any]:
+    """What a measurement says before it was tried.
+
+    Args:
+        position: where in the device's shuffled order it stood.
+    """
+    a = cell.artifact
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "measurement": cell.identity(),
+        "artifact": {
+            "sha256": a.sha256,
+            "bytes": a.file.stat().st_size,
+            "key": a.manifest["key"],
+            "program": a.record.sha256,
+            "toolchain": a.manifest["toolchain"],
+        },
+        "device": facts.to_json(),
+        "emulated": facts.emulated,
+        "harness": {"version": bundle.version, "arch": bundle.arch},
+        "settings": {**settings.for_harness(), "batch": settings.batch, "seed": seed, "position": position},
+        "status": "failed",
+        "error": None,
+        "warnings": [],
+    }
+
+
+def complete(
+    value: dict[str, Any],
+    run: HarnessRun,
+    gate: Gate,
+    before: Conditions,
+    after: Conditions,
+    *,
+    accuracy: Mapping[str, Any] | None,
+    host: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """The measurement of a run that ended well."""
+    result = run.result
+    statistics = summarise(result["samples_ns"])
+    return {
+        **value,
+        "status": "ok",
+        "runtime": result["runtime"],
+        "load_ms": result["load_ns"] / 1e6,
+        "first_ms": result["first_ns"] / 1e6,
+        "statistics": statistics.to_json(),
+        "memory": {**result["memory"], "peak_mb": round(result["memory"]["peak_rss"] / 2**20, 3)},
+        "threads": result["threads"],
+        "timer_cost_ns": result["timer_cost_ns"],
+        "clock": result["clock"],
+        "warmup": result["warmup"],
+        "loop_ns": result["loop_ns"],
+        "cpu": result["cpu"],
+        "conditions": {
+            "gate": gate.to_json(),
+            "before": before.to_json(),
+            "after": after.to_json(),
+            "harness_before": result["before"],
+            "harness_after": result["after"],
+        },
+        "accuracy": accuracy,
+        "host": host,
+        "warnings": find_warnings(value, result, statistics, before, gate),
+        "samples_ns": result["samples_ns"],
+    }
+
+
+def failed(value: dict[str, Any], error: EdgeportError) -> dict[str, Any]:
+    """The measurement of a run that did not."""
+    return {**value, "status": "failed", "error": failure(error_to_json(error))}
+
+
+def write(folder: Path, cell: Cell, value: Mapping[str, Any]) -> Path:
+    """Write it: whole or not at all.
+
+    Raises:
+        RejectedResultError: it does not keep to its schema.
+        StorageError: the disk is full.
+    """
+    whole = {**value, "end": END}
+    problem = schema_problem(whole, SCHEMA)
+    if problem is not None:
+        raise RejectedResultError(f"a measurement does not keep to its schema: {problem}")
+    path = folder / cell.file
+    write_atomic(path, json.dumps(whole, allow_nan=False) + "\n")
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a measurement.
+
+    Raises:
+        RejectedResultError: too large, not whole, another schema version, or not what the schema says.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise RejectedResultError(f"{path.name} has more than {MAX_BYTES} bytes")
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RejectedResultError(f"{path.name} cannot be read: {str(error)[:200]}") from error
+    if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
+        version = value.get("schema_version") if isinstance(value, dict) else None
+        raise RejectedResultError(f"{path.name} has schema version {version!r}, this lab reads {SCHEMA_VERSION}")
+    if value.get("end") != END:
+        raise RejectedResultError(f"{path.name} has no end marker")
+    problem = schema_problem(value, SCHEMA)
+    if problem is not None:
+        raise RejectedResultError(f"{path.name} does not keep to its schema: {problem}")
+    return value
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def settled(folder: Path, cell: Cell, bundle: Bundle) -> dict[str, Any] | None:
+    """The measurement of this cell, when it was taken from these very bytes with this harness; None: to be taken."""
+    path = folder / cell.file
+    if not path.is_file():
+        return None
+    try:
+        value = read(path)
+    except RejectedResultError:
+        return None
+    same = (
+        value["status"] == "ok"
+        and value["artifact"]["sha256"] == cell.artifact.sha256
+        and value["harness"]["version"] == bundle.version
+        and value["measurement"] == cell.identity()
+    )
+    return value if same else None
+
+
+def ordered(cells: Sequence[Cell], seed: int) -> list[Cell]:
+    """Cells of one device in the order in which they are measured: repeat by repeat, shuffled within each."""
+    import random
+
+    found: list[Cell] = []
+    for repeat in sorted({c.repeat for c in cells}):
+        group = sorted((c for c in cells if c.repeat == repeat), key=lambda c: c.file)
+        device = group[0].device
+        random.Random(f"{seed}/{device}/{repeat}").shuffle(group)
+        found += group
+    return found

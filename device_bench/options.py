@@ -1,0 +1,187 @@
+"""The options after ``--`` of the sessions that measure. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from build.errors import InputError
+from device_bench.artifacts import ENGINES
+from device_bench.job import Settings
+from device_bench.verdict import Rules
+from targets.precisions import PRECISIONS
+
+DEFAULT_MODEL = "digits_cnn"
+#: session -> platform: whose budgets apply, and what builds the artifacts.
+SESSIONS = {"bench-android": "android", "bench-linux-arm64": "linux-arm64", "bench-local": "local"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabOptions:
+    """What the user asked for. Paths are absolute."""
+
+    session: str
+    serials: tuple[str, ...]
+    emulated: int
+    models: tuple[str, ...]
+    targets: tuple[str, ...]
+    precisions: tuple[str, ...]
+    repeats: int
+    seed: int | None
+    resume: bool
+    settings: Settings
+    cool_down: float
+    max_celsius: float | None
+    wait: float
+    timeout: float | None
+    retries: int
+    out: Path
+    results: Path
+    budgets: Path | None
+    device_class: str
+    rules: Rules
+    require_pass: bool
+    ssh_config: Path | None
+    json: Path | None
+    debug: bool
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, remedy="Run with -- --help to see the options.")
+
+
+def parser(session: str) -> argparse.ArgumentParser:
+    """The parser of one session; ``--help`` prints it."""
+    p = _Parser(prog=f"nox -s {session} --", formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False)
+    where = p.add_argument_group("which devices")
+    if session == "bench-android":
+        where.add_argument("--serial", action="append", metavar="S", help="as 'adb devices' lists it (repeatable)")
+        where.add_argument("--emulated", type=int, default=0, metavar="N", help="start N emulated devices for this run")
+    if session == "bench-linux-arm64":
+        where.add_argument("--serial", action="append", metavar="HOST", help="user@host, or an ssh alias (repeatable)")
+        where.add_argument("--ssh-config", metavar="FILE", help="in place of ~/.ssh/config")
+    what = p.add_argument_group("what to measure")
+    what.add_argument("--model", action="append", metavar="NAME", help="as it is called in the output folder")
+    what.add_argument("--targets", metavar="T,T", default=",".join(ENGINES), help="comma-separated")
+    what.add_argument("--precisions", metavar="P,P", default="fp32", help="comma-separated")
+    what.add_argument("--out", metavar="DIR", default="out", help="where the build put its artifacts")
+    how = p.add_argument_group("how to measure")
+    defaults = Settings()
+    how.add_argument("--repeats", type=int, default=3, metavar="N", help="cold starts of each")
+    how.add_argument("--threads", type=int, default=defaults.threads, metavar="N")
+    how.add_argument("--affinity", metavar="CPU,CPU", default="", help="pin the harness to these CPUs")
+    how.add_argument("--batch", type=int, metavar="N", help="batch of the timed call, where it is dynamic")
+    how.add_argument("--warmup-runs", type=int, default=defaults.warmup_runs, metavar="N")
+    how.add_argument("--warmup-seconds", type=float, default=defaults.warmup_seconds, metavar="S")
+    how.add_argument("--min-runs", type=int, default=defaults.min_runs, metavar="N")
+    how.add_argument("--min-seconds", type=float, default=defaults.min_seconds, metavar="S")
+    how.add_argument("--max-seconds", type=float, default=defaults.max_seconds, metavar="S", help="of the timed loop")
+    how.add_argument("--seed", type=int, metavar="N", help="of the order; a fresh one without it")
+    how.add_argument("--cool-down", type=float, default=300.0, metavar="S", help="longest wait at the temperature gate")
+    how.add_argument("--max-celsius", type=float, metavar="C", help="where the gate opens (battery 38, other sensors 60)")
+    how.add_argument("--wait", type=float, default=120.0, metavar="S", help="for a lost device to come back")
+    how.add_argument("--retries", type=int, default=2, metavar="N", help="after a lost connection or a rejected result")
+    how.add_argument("--timeout", type=float, metavar="S", help="for one run of the harness")
+    result = p.add_argument_group("results")
+    result.add_argument("--results", metavar="DIR", default="results", help="one folder per run below it")
+    result.add_argument("--resume", action="store_true", help="continue the newest run: measure what it lacks")
+    result.add_argument("--budgets", metavar="FILE.toml", help="limits, in place of the model's own")
+    result.add_argument("--device-class", metavar="NAME", default="*", help="whose budgets apply")
+    result.add_argument("--max-spread", type=float, default=Rules().max_spread, metavar="X", help="of the repeats' p95")
+    result.add_argument("--allow-charging", action="store_true", help="a device on a charger may pass")
+    result.add_argument("--require-pass", action="store_true", help="fail also when a verdict is INCONCLUSIVE")
+    result.add_argument("--json", metavar="FILE", help="write the summary there too")
+    result.add_argument("--debug", action="store_true", help="show tracebacks")
+    return p
+
+
+def parse(session: str, argv: list[str]) -> LabOptions:
+    """Parse and check.
+
+    Raises:
+        InputError: unknown options or names, values out of range.
+    """
+    raw = parser(session).parse_args(argv)
+    for name, least in (("repeats", 1), ("threads", 1), ("min_runs", 1), ("warmup_runs", 0), ("retries", 0)):
+        if getattr(raw, name) < least:
+            raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs at least {least}")
+    for name in ("warmup_seconds", "min_seconds", "max_seconds", "cool_down", "wait", "max_spread"):
+        if not getattr(raw, name) >= 0:
+            raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs a number of 0 or more")
+    if raw.max_seconds == 0 or (raw.timeout is not None and not raw.timeout > 0):
+        raise InputError("--max-seconds and --timeout need more than 0")
+    if raw.batch is not None and raw.batch < 1:
+        raise InputError(f"--batch {raw.batch}: needs at least 1")
+    if getattr(raw, "emulated", 0) < 0:
+        raise InputError(f"--emulated {raw.emulated}: needs 0 or more")
+    return LabOptions(
+        session=session,
+        serials=tuple(dict.fromkeys(getattr(raw, "serial", None) or ())),
+        emulated=getattr(raw, "emulated", 0),
+        models=tuple(dict.fromkeys(raw.model or (DEFAULT_MODEL,))),
+        targets=_names(raw.targets, "target", ENGINES),
+        precisions=_names(raw.precisions, "precision", PRECISIONS),
+        repeats=raw.repeats,
+        seed=raw.seed,
+        resume=raw.resume,
+        settings=Settings(
+            threads=raw.threads,
+            affinity=_cpus(raw.affinity),
+            warmup_runs=raw.warmup_runs,
+            warmup_seconds=raw.warmup_seconds,
+            min_runs=raw.min_runs,
+            min_seconds=raw.min_seconds,
+            max_seconds=raw.max_seconds,
+            batch=raw.batch,
+        ),
+        cool_down=raw.cool_down,
+        max_celsius=raw.max_celsius,
+        wait=raw.wait,
+        timeout=raw.timeout,
+        retries=raw.retries,
+        out=Path(raw.out).resolve(),
+        results=Path(raw.results).resolve(),
+        budgets=_file(raw.budgets, "--budgets"),
+        device_class=raw.device_class,
+        rules=Rules(max_spread=raw.max_spread, allow_charging=raw.allow_charging),
+        require_pass=raw.require_pass,
+        ssh_config=_file(getattr(raw, "ssh_config", None), "--ssh-config"),
+        json=Path(raw.json).resolve() if raw.json else None,
+        debug=raw.debug,
+    )
+
+
+def _names(text: str, what: str, known: Iterable[str]) -> tuple[str, ...]:
+    all_names = list(known)
+    names = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
+    if names == ("all",):
+        return tuple(all_names)
+    for name in names:
+        if name not in all_names:
+            close = difflib.get_close_matches(name, all_names, n=1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise InputError(f"no {what} is named '{name}'", remedy=f"Here: {', '.join(all_names)}, all.{hint}")
+    if not names:
+        raise InputError(f"--{what}s names nothing")
+    return names
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    words = [w.strip() for w in text.split(",") if w.strip()]
+    if not all(w.isdigit() for w in words):
+        raise InputError(f"--affinity {text}: numbers of CPUs, comma-separated")
+    return tuple(int(w) for w in words)
+
+
+def _file(name: str | None, option: str) -> Path | None:
+    if name is None:
+        return None
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise InputError(f"{option} {name}: no such file")
+    return path

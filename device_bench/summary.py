@@ -1,0 +1,156 @@
+"""What a lab run comes to: a verdict per artifact and device, the table, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from build.budgets import Budget, from_mapping, read_budgets
+from build.errors import DeviceError, GateError, RejectedResultError
+from device_bench import measurement
+from device_bench.lab import Work
+from device_bench.measurement import Cell
+from device_bench.options import SESSIONS, LabOptions
+from device_bench.verdict import judge
+
+SCHEMA_VERSION = 1
+_HEAD = ("device", "model", "target", "precision", "repeats", "p50 ms", "p95 ms", "peak MiB", "metric", "host", "verdict")
+
+
+def rows(work: Work, devices: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per device and artifact, read back from the files of the run."""
+    found = []
+    for device in devices:
+        groups: dict[str, list[Cell]] = {}
+        for cell in sorted(work.cells(device), key=lambda c: c.repeat):
+            groups.setdefault(cell.artifact.label, []).append(cell)
+        for cells in groups.values():
+            found.append(_row(work, device, cells))
+    return found
+
+
+def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    artifact = cells[0].artifact
+    measured, missing = [], []
+    for cell in cells:
+        value = _read(work.folder / cell.file, cell)
+        measured += [value] if value is not None else []
+        missing += [] if value is not None else [cell.file]
+    p95, peak = _limits(work.options, artifact.record.budgets)
+    verdict = judge(
+        measured, repeats=work.options.repeats, p95_ms=p95, peak_mb=peak, rules=work.options.rules
+    )
+    first = next((m for m in measured if m["status"] == "ok" and m["accuracy"]), None)
+    return {
+        "device": device,
+        "model": artifact.model,
+        "target": artifact.target,
+        "precision": artifact.precision,
+        "emulated": any(m["emulated"] for m in measured),
+        "limits": {"p95_ms": p95, "peak_mb": peak},
+        "verdict": verdict.to_json(),
+        "accuracy": None if first is None else first["accuracy"],
+        "host": None if first is None else first["host"],
+        "errors": [m["error"] for m in measured if m["status"] != "ok"],
+        "warnings": _distinct(w for m in measured for w in m["warnings"]),
+        "files": [c.file for c in cells if (work.folder / c.file).is_file()],
+        "missing": missing,
+    }
+
+
+def _distinct(warnings: Any) -> list[dict[str, str]]:
+    """One of each code: repeats warn of the same things."""
+    return list({w["code"]: w for w in warnings}.values())
+
+
+def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
+    """A cell's measurement, when it is whole and of the artifact that is measured now."""
+    if not path.is_file():
+        return None
+    try:
+        value = measurement.read(path)
+    except RejectedResultError:
+        return None
+    return value if value["artifact"]["sha256"] == cell.artifact.sha256 else None
+
+
+def _limits(options: LabOptions, own: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+    """The tightest of the budgets that apply."""
+    budgets: list[Budget] = (
+        read_budgets(options.budgets) if options.budgets else [from_mapping(b, "the model's budget") for b in own]
+    )
+    platform = SESSIONS[options.session]
+    fitting = [
+        b
+        for b in budgets
+        if b.platform in ("*", platform) and b.device_class in ("*", options.device_class)
+    ]
+    p95 = min((b.p95_ms for b in fitting if b.p95_ms is not None), default=None)
+    peak = min((b.peak_mb for b in fitting if b.peak_mb is not None), default=None)
+    return p95, peak
+
+
+def _cells(row: Mapping[str, Any], repeats: int) -> tuple[str, ...]:
+    v = row["verdict"]
+    metric = (row["accuracy"] or {}).get("metric")
+    host = row["host"]
+    return (
+        row["device"],
+        row["model"],
+        row["target"],
+        row["precision"],
+        f"{v['repeats']}/{repeats}",
+        "-" if v["p50_ms"] is None else f"{v['p50_ms']:.3f}",
+        "-" if v["p95_ms"] is None else f"{v['p95_ms']:.3f}",
+        "-" if v["peak_mb"] is None else f"{v['peak_mb']:.1f}",
+        "-" if metric is None else f"{metric['value']:.4f}",
+        "-" if host is None else "identical" if host["identical"] else f"{host['differing']} differ",
+        v["word"] or "-",
+    )
+
+
+def table(found: Sequence[Mapping[str, Any]], repeats: int) -> str:
+    """Aligned text, with a line below for each reason, error and warning."""
+    lines = [_HEAD, *(_cells(row, repeats) for row in found)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
+    text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text.insert(1, "  ".join("-" * w for w in widths))
+    for row in found:
+        where = f"{row['device']} {row['model']} {row['target']} {row['precision']}"
+        word = row["verdict"]["word"] or "note"
+        text += [f"{where}: {word}: {reason}" for reason in row["verdict"]["reasons"]]
+        text += [f"{where}: failed: {e['code']}: {e['message']}" for e in row["errors"]]
+        text += [f"{where}: warning: {w['message']}. {w['advice']}" for w in row["warnings"]]
+        host = row["host"]
+        if host is not None and not host["identical"]:
+            named = ", ".join(host["differing_calls"][:3])
+            text.append(
+                f"{where}: {host['differing']} of {host['calls']} calls are not bit-identical with this host's "
+                f"(largest difference {host['max_abs_diff']:.2e}; {named}, …)"
+            )
+    done = sum(row["verdict"]["repeats"] for row in found)
+    text.append(f"{done} of {len(found) * repeats} measurements taken")
+    return "\n".join(text)
+
+
+def exit_code(found: Sequence[Mapping[str, Any]], options: LabOptions) -> int:
+    """8 when a measurement is missing, 6 when a verdict is FAIL (or not PASS, with ``--require-pass``), else 0."""
+    words = [row["verdict"]["word"] for row in found]
+    if "FAIL" in words or (options.require_pass and "INCONCLUSIVE" in words):
+        return GateError.exit_code
+    if not found or any(row["verdict"]["repeats"] < options.repeats for row in found):
+        return DeviceError.exit_code
+    return 0
+
+
+def to_json(folder: Path, options: LabOptions, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``summary.json``."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "session": options.session,
+        "run": folder.name,
+        "seed": options.seed,
+        "repeats": options.repeats,
+        "rows": list(found),
+    }

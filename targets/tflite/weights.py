@@ -1,0 +1,175 @@
+"""Weights stored as small integers in the file, with a scale for every output channel.
+
+Three ways to read them: an op over floats gets them through a ``DEQUANTIZE``, which LiteRT computes once; an op that has
+a kernel for floats and integer weights ranges its floats at run time (int8-dynamic); a table of embeddings is scaled as
+it is looked up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from targets.tflite import flatbuffer
+from targets.tflite.flatbuffer import DTYPES
+from targets.tflite.shape_ops import ShapeBuilder
+
+#: Op -> (position of its weight, the weight's dimension of output channels).
+WEIGHTED: dict[str, tuple[int, int]] = {
+    "CONV_2D": (1, 0),
+    "CONV_3D": (1, 4),
+    "DEPTHWISE_CONV_2D": (1, 3),
+    "TRANSPOSE_CONV": (1, 0),
+    "FULLY_CONNECTED": (1, 0),
+    "BATCH_MATMUL": (1, -1),
+    "EMBEDDING_LOOKUP": (1, 0),
+    "GATHER": (0, 0),
+}
+#: Ops with kernels for float values and 8-bit weights, and the version of their kernel that has scales per channel
+#: (``op_version.cc`` of LiteRT). A depthwise convolution has one too, but XNNPACK doesn't take it.
+_HYBRID = {"CONV_2D": 5, "FULLY_CONNECTED": 12}
+#: The version of ``EMBEDDING_LOOKUP`` and ``DEQUANTIZE`` with a scale per row and per channel.
+_LOOKUP, _DEQUANTIZE = 4, 5
+#: How names of tensors begin that are not the program's nodes'.
+_NOT_NODES = ("arith.", "serving_", "edgeport")
+
+
+def weight_position(model: Any, graph: Any, operator: Any) -> int | None:
+    """Where the op has a stored weight of at least two dimensions; None when it has none."""
+    name = flatbuffer.opcode_name(model, operator)
+    if name not in WEIGHTED:
+        return None
+    position = WEIGHTED[name][0]
+    tensor = graph.tensors[int(operator.inputs[position])]
+    stored = bool(flatbuffer.buffer_bytes(model.buffers[tensor.buffer]))
+    return position if stored and len(flatbuffer.shape_of(tensor)) > 1 else None
+
+
+def names_of(graph: Any, operator: Any) -> set[str]:
+    """Names of the program's nodes that an operator was made of.
+
+    The converter joins them with semicolons in the names of what the operator makes. It renames a graph's outputs;
+    then the names of its weight and bias tell.
+    """
+    for tensors in (operator.outputs, operator.inputs[1:]):
+        found = {part for t in tensors if t >= 0 for part in flatbuffer.text(graph.tensors[int(t)].name).split(";")}
+        found = {part for part in found if part and not part.isdigit() and not part.startswith(_NOT_NODES)}
+        if found:
+            return found
+    return set()
+
+
+def _operators(model: Any) -> Iterator[tuple[Any, Any, int]]:
+    """Every operator with a stored weight: graph, operator, position of the weight."""
+    for graph in model.subgraphs:
+        for operator in list(graph.operators):
+            position = weight_position(model, graph, operator)
+            if position is not None:
+                yield graph, operator, position
+
+
+def unquantized(model: Any, keep: Collection[str]) -> dict[str, int]:
+    """Op name -> count of the ops whose stored weight is floats, those made of nodes in ``keep`` left out."""
+    found: Counter[str] = Counter()
+    floats = (DTYPES["float32"], DTYPES["float16"])
+    for graph, operator, position in _operators(model):
+        if graph.tensors[int(operator.inputs[position])].type in floats and not names_of(graph, operator) & set(keep):
+            found[flatbuffer.opcode_name(model, operator)] += 1
+    return dict(sorted(found.items()))
+
+
+def quantize_weights(model: Any, keep: Collection[str], *, dynamic: bool) -> None:
+    """Store the float weights as 8-bit integers, except those of ops made of nodes in ``keep``.
+
+    Args:
+        model: a ``ModelT``, changed in place.
+        keep: names of the program's nodes.
+        dynamic: let ops that can range their values at run time.
+    """
+    for graph in model.subgraphs:
+        _Weights(model, graph, set(keep), dynamic).quantize()
+
+
+class _Weights:
+    def __init__(self, model: Any, graph: Any, keep: set[str], dynamic: bool) -> None:
+        self._model, self._graph, self._keep, self._dynamic = model, graph, keep, dynamic
+        self._builder = ShapeBuilder(model, graph, {})
+        self._stored: dict[tuple[int, int], int] = {}
+        self._widened: dict[int, int] = {}
+
+    def quantize(self) -> None:
+        for operator in list(self._graph.operators):
+            position = weight_position(self._model, self._graph, operator)
+            if position is None or names_of(self._graph, operator) & self._keep:
+                continue
+            tensor = self._graph.tensors[int(operator.inputs[position])]
+            if tensor.type == DTYPES["float32"]:
+                self._replace(operator, position)
+        self._builder.finish()
+
+    def _replace(self, operator: Any, position: int) -> None:
+        name = flatbuffer.opcode_name(self._model, operator)
+        index = int(operator.inputs[position])
+        rank = len(flatbuffer.shape_of(self._graph.tensors[index]))
+        axis = WEIGHTED[name][1] % rank
+        if name == "BATCH_MATMUL" and operator.builtinOptions is not None and operator.builtinOptions.adjY:
+            axis = rank - 2
+        stored = self._integers(index, axis)
+        if name == "EMBEDDING_LOOKUP":
+            operator.opcodeIndex = self._builder.opcode(name, version=_LOOKUP)
+        elif self._dynamic and name in _HYBRID and not self._grouped(operator, name):
+            operator.opcodeIndex = self._builder.opcode(name, version=_HYBRID[name])
+            if name == "FULLY_CONNECTED" and operator.builtinOptions is not None:
+                operator.builtinOptions.asymmetricQuantizeInputs = False
+        else:
+            stored = self._widen(stored, index)
+        operator.inputs[position] = stored
+
+    def _grouped(self, operator: Any, name: str) -> bool:
+        """LiteRT's convolution in groups has no such kernel."""
+        if name != "CONV_2D":
+            return False
+        value, weight = (flatbuffer.shape_of(self._graph.tensors[int(t)]) for t in operator.inputs[:2])
+        return bool(value[3] != weight[3])
+
+    def _integers(self, index: int, axis: int) -> int:
+        import numpy as np
+        from ai_edge_litert import schema_py_generated as schema
+
+        if (index, axis) in self._stored:
+            return self._stored[index, axis]
+        tensor = self._graph.tensors[index]
+        shape = flatbuffer.shape_of(tensor)
+        data = flatbuffer.buffer_bytes(self._model.buffers[tensor.buffer])
+        integers, scales = _round(np.frombuffer(data, np.float32).reshape(shape), axis)
+        new = self._builder.raw_constant(integers.tobytes(), shape, DTYPES["int8"])
+        made = self._graph.tensors[new]
+        made.name = flatbuffer.text(tensor.name).encode()
+        made.quantization = schema.QuantizationParametersT()
+        made.quantization.scale = scales
+        made.quantization.zeroPoint = np.zeros(len(scales), np.int64)
+        made.quantization.quantizedDimension = axis
+        self._stored[index, axis] = new
+        return new
+
+    def _widen(self, stored: int, index: int) -> int:
+        if stored not in self._widened:
+            wide = self._builder.tensor(flatbuffer.shape_of(self._graph.tensors[index]), DTYPES["float32"])
+            self._builder.op("DEQUANTIZE", [stored], wide, "DequantizeOptions", version=_DEQUANTIZE)
+            self._widened[stored] = wide
+        return self._widened[stored]
+
+
+def _round(values: Any, axis: int) -> tuple[Any, Any]:
+    """Integers from -127 to 127 and a scale for each slice along ``axis``; rounding to even, as PyTorch's."""
+    import numpy as np
+
+    others = tuple(a for a in range(values.ndim) if a != axis)
+    largest = np.abs(values).max(axis=others)
+    # A slice of zeros has any scale; float32's own smallest normal number is no safe divisor.
+    scales = np.maximum(largest / 127, np.finfo(np.float32).eps).astype(np.float32)
+    shape = [1] * values.ndim
+    shape[axis] = len(scales)
+    integers = np.clip(np.rint(values / scales.reshape(shape)), -127, 127).astype(np.int8)
+    return integers, scales

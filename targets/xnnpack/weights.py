@@ -1,0 +1,132 @@
+"""8-bit weights under float arithmetic, in the forms that ExecuTorch computes rightly.
+
+- A linear layer goes to XNNPACK, which multiplies floats by 8-bit weights with a scale per row. Its bias must be an
+  addition of its own: XNNPACK's kernel (executorch 1.5.1) adds a wrong one.
+- An embedding gathers integers and scales what it gathered; the table is never widened.
+- Anything else reads ``integers * scale``, widened at every call. XNNPACK has no such convolution, so those run on the
+  portable kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from build.legalize.constants import constant_value, drop_unused_constants
+from build.program import op_name
+from build.quantize.regions import packet
+from build.quantize.weighted import constants
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+_DEQUANTIZE = "quantized_decomposed.dequantize_per_channel.default"
+
+
+def weights_alone(program: ExportedProgram) -> ExportedProgram:
+    """Rewrite the readers of stored integers whose other operand is a float, as told above."""
+    known = constants(program)
+    for node in list(program.graph.nodes):
+        if node.op != "call_function" or op_name(node) != _DEQUANTIZE or node.args[0].name not in known:
+            continue
+        widened: Node | None = None
+        for user in list(node.users):
+            if _reads_integers(user):
+                continue
+            if packet(user) == "aten.linear" and user.args[1] is node:
+                _split_bias(program, user)
+            elif packet(user) == "aten.embedding" and user.args[0] is node:
+                _gather_integers(program, user, node)
+            else:
+                widened = widened or _widen(program, node)
+                user.replace_input_with(node, widened)
+    program.graph.eliminate_dead_code()
+    drop_unused_constants(program)
+    program.graph_module.recompile()
+    return program
+
+
+def _reads_integers(user: Node) -> bool:
+    """Whether the op's other operands are dequantised values: a pattern that XNNPACK takes whole."""
+    others = [n for n in user.all_input_nodes if n.op == "call_function" and op_name(n) != _DEQUANTIZE]
+    return any("dequantize" in op_name(n) for n in others)
+
+
+def _emit(program: ExportedProgram, like: Node, target: Any, *args: Any, **kwargs: Any) -> Node:
+    """A new node at the graph's insertion point, with its fake value and the source line of ``like``."""
+    import torch
+
+    new = program.graph.call_function(target, args, kwargs)
+    values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
+    with like.meta["val"].fake_mode:
+        new.meta = {**like.meta, "val": target(*values, **kwargs)}
+    return new
+
+
+def _split_bias(program: ExportedProgram, linear: Node) -> None:
+    import torch
+
+    if len(linear.args) < 3 or linear.args[2] is None:
+        return
+    bias = linear.args[2]
+    linear.args = linear.args[:2]
+    users = list(linear.users)
+    with program.graph.inserting_after(linear):
+        total = _emit(program, linear, torch.ops.aten.add.Tensor, linear, bias)
+    for user in users:
+        user.replace_input_with(linear, total)
+    _rename_output(program, linear, total)
+
+
+def _gather_integers(program: ExportedProgram, embedding: Node, dequantize: Node) -> None:
+    import torch
+
+    aten = torch.ops.aten
+    table, scale, axis = dequantize.args[0], dequantize.args[1], dequantize.args[3]
+    if axis != 0:
+        embedding.replace_input_with(dequantize, _widen(program, dequantize))
+        return
+    dtype = embedding.meta["val"].dtype
+    with program.graph.inserting_before(embedding):
+        rows = _emit(program, embedding, aten.embedding.default, table, *embedding.args[1:])
+        rows = _emit(program, embedding, aten._to_copy.default, rows, dtype=dtype)
+        column = _emit(program, embedding, aten.reshape.default, scale, [-1, 1])
+        factors = _emit(program, embedding, aten.embedding.default, column, *embedding.args[1:])
+        if factors.meta["val"].dtype != dtype:
+            factors = _emit(program, embedding, aten._to_copy.default, factors, dtype=dtype)
+        result = _emit(program, embedding, aten.mul.Tensor, rows, factors)
+    embedding.replace_all_uses_with(result)
+    _rename_output(program, embedding, result)
+    program.graph.erase_node(embedding)
+
+
+def _widen(program: ExportedProgram, dequantize: Node) -> Node:
+    """``(integers - zero_point) * scale``, right behind the dequantisation."""
+    import torch
+
+    aten = torch.ops.aten
+    stored, scale, zero, axis = dequantize.args[:4]
+    value = dequantize.meta["val"]
+    shape = [1] * value.dim()
+    shape[axis] = value.shape[axis]
+    with program.graph.inserting_before(dequantize):
+        wide = _emit(program, dequantize, aten._to_copy.default, stored, dtype=value.dtype)
+        if zero is not None and not _all_zero(program, zero):
+            offset = _emit(program, dequantize, aten._to_copy.default, zero, dtype=value.dtype)
+            offset = _emit(program, dequantize, aten.reshape.default, offset, shape)
+            wide = _emit(program, dequantize, aten.sub.Tensor, wide, offset)
+        factor = _emit(program, dequantize, aten._to_copy.default, scale, dtype=value.dtype)
+        factor = _emit(program, dequantize, aten.reshape.default, factor, shape)
+        return _emit(program, dequantize, aten.mul.Tensor, wide, factor)
+
+
+def _all_zero(program: ExportedProgram, node: Node) -> bool:
+    value = constant_value(program, node)
+    return value is not None and not bool(value.any())
+
+
+def _rename_output(program: ExportedProgram, old: Node, new: Node) -> None:
+    """The program's outputs are listed by the names of their nodes."""
+    for spec in program.graph_signature.output_specs:
+        if getattr(spec.arg, "name", None) == old.name:
+            spec.arg.name = new.name
