@@ -99,6 +99,31 @@ def bench_build(session: nox.Session) -> None:
     _python(session, "-m", "tests.bench_build", *session.posargs)
 
 
+def _measure(name: str, doc: str) -> None:
+    def measure(session: nox.Session) -> None:
+        _python(session, "-m", "device_bench", name, *session.posargs, group="bench")
+
+    measure.__doc__ = doc
+    nox.session(name=name)(measure)
+
+
+_measure("bench-android", "Measure the built artifacts on Android devices, over adb.")
+_measure("bench-linux-arm64", "Measure the built artifacts on arm64 boards, over ssh.")
+_measure("bench-local", "Measure the built artifacts on this machine, with the native harness.")
+
+
+@nox.session(name="build-harness")
+def build_harness(session: nox.Session) -> None:
+    """Build the native harness for x86-64 and arm64."""
+    _python(session, "-m", "device_bench.harness.build", *session.posargs)
+
+
+@nox.session
+def emulator(session: nox.Session) -> None:
+    """Start emulated Android devices that the real adb connects to; Ctrl-C ends them."""
+    _python(session, "-m", "device_bench.emulator", *session.posargs, group="bench")
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests: real converters and runtimes, one environment that holds them all."""

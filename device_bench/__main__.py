@@ -13,7 +13,8 @@ from build.cache import write_atomic
 from build.entry import main as run_as_process
 from build.errors import EdgeportError, InputError
 from build.log import fail, say
-from device_bench import artifacts, options as cli, runs, summary
+from device_bench import artifacts, runs, summary
+from device_bench import options as cli
 from device_bench.devices import adb, ssh
 from device_bench.devices.base import Device
 from device_bench.devices.local import local_device
@@ -94,8 +95,8 @@ def _devices(options: LabOptions) -> Iterator[list[Device]]:
             raise InputError("no board is named", remedy="Name one: -- --serial user@host")
         yield [ssh.ssh_device(host, config=options.ssh_config) for host in options.serials]
     elif options.emulated:
-        with emulated_devices(options.out, options.emulated) as serials:
-            yield list(adb.find([*options.serials, *serials]))
+        with emulated_devices(options.out / "bench" / "emulated", options.emulated) as started:
+            yield list(adb.find([*options.serials, *started.serials]))
     else:
         yield list(adb.find(options.serials))
 

@@ -52,16 +52,24 @@ def find_warnings(
     odd = [g for g in before.governors if g != "performance"]
     if odd:
         found.append(
-            ("governor", f"the CPU governor is {', '.join(odd)}", "Set it to performance where you may; compare with care.")
+            (
+                "governor",
+                f"the CPU governor is {', '.join(odd)}",
+                "Set it to performance where you may.",
+            )
         )
     if before.battery_percent is not None and before.battery_percent < _LOW_BATTERY:
         found.append(("low-battery", f"battery at {before.battery_percent:g} %", "Charge it, then measure unplugged."))
     if before.charging:
-        found.append(("charging", "the device was charging", "Measure unplugged: adb over Wi-Fi, or a charge-free port."))
+        found.append(("charging", "the device was charging", "Measure unplugged, with adb over Wi-Fi."))
     cores = value["device"]["cores"]
     if before.load1 is not None and cores and before.load1 > _OTHER_LOAD * cores:
         found.append(
-            ("other-load", f"load {before.load1:g} on {cores} cores before the run", "End what else runs on the device.")
+            (
+                "other-load",
+                f"load {before.load1:g} on {cores} cores before it",
+                "End what else runs on the device.",
+            )
         )
     if gate.celsius is None:
         found.append(("no-sensor", "the device shows no temperature", "Leave pauses of your own between runs."))

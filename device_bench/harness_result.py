@@ -1,4 +1,4 @@
-"""Reading what the harness wrote. Nothing of it is believed before it is checked. Schema: ``harness_result.schema.json``."""
+"""Reading what the harness wrote: checked before it is believed. Schema: ``harness_result.schema.json``."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def host_outputs(out: Path, artifact: Artifact, data: Data) -> Outputs:
     file = out / "bench" / "host" / f"{artifact.model}-{artifact.target}-{artifact.precision}-{key[:16]}.safetensors"
     if not file.is_file():
         say(f"{artifact.label}: computing this host's outputs")
-        device = local_device(out / "bench" / "host-device")
+        device = local_device(out / "bench" / "local")
         run = run_harness(device, bundle, artifact, data, OUTPUTS_ONLY, evaluate=True)
         assert run.outputs is not None
         outputs = as_program(artifact.record, run.outputs)

@@ -92,7 +92,10 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
         try:
             value = _measure(work, device, bundle, cell, value)
             s = value["statistics"]
-            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms")
+            say(
+                f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: "
+                f"p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms"
+            )
         except EdgeportError as error:
             value = measurement.failed(value, error)
             lost = isinstance(error, DeviceLostError)
@@ -103,9 +106,7 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
             return
 
 
-def _measure(
-    work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]
-) -> dict[str, Any]:
+def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
     """One measurement, tried again after a lost connection or a rejected result."""
     attempts = work.options.retries + 1
     for attempt in range(1, attempts + 1):

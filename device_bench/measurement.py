@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from build.cache import write_atomic
 from build.errors import EdgeportError, RejectedResultError
 from build.manifest import failure
 from build.protocol import error_to_json
+from device_bench.advice import find_warnings
 from device_bench.artifacts import Artifact
 from device_bench.devices.base import Conditions, Facts
 from device_bench.gate import Gate
@@ -20,7 +22,6 @@ from device_bench.harness_result import schema_problem
 from device_bench.job import Settings
 from device_bench.session import HarnessRun
 from device_bench.statistics import summarise
-from device_bench.advice import find_warnings
 
 SCHEMA = Path(__file__).with_name("measurement.schema.json")
 SCHEMA_VERSION = 1
@@ -77,10 +78,16 @@ def begin(cell: Cell, bundle: Bundle, facts: Facts, settings: Settings, *, seed:
         "emulated": facts.emulated,
         "harness": {"version": bundle.version, "arch": bundle.arch},
         "settings": {**settings.for_harness(), "batch": settings.batch, "seed": seed, "position": position},
+        "started": _now(),
+        "finished": "",
         "status": "failed",
         "error": None,
         "warnings": [],
     }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def complete(
@@ -136,12 +143,13 @@ def write(folder: Path, cell: Cell, value: Mapping[str, Any]) -> Path:
         RejectedResultError: it does not keep to its schema.
         StorageError: the disk is full.
     """
-    whole = {**value, "end": END}
+    text = json.dumps({**value, "finished": _now(), "end": END}, allow_nan=False)
+    whole = json.loads(text)  # as a reader will see it: tuples are lists there
     problem = schema_problem(whole, SCHEMA)
     if problem is not None:
         raise RejectedResultError(f"a measurement does not keep to its schema: {problem}")
     path = folder / cell.file
-    write_atomic(path, json.dumps(whole, allow_nan=False) + "\n")
+    write_atomic(path, text + "\n")
     return path
 
 

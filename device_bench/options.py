@@ -83,7 +83,7 @@ def parser(session: str) -> argparse.ArgumentParser:
     how.add_argument("--max-seconds", type=float, default=defaults.max_seconds, metavar="S", help="of the timed loop")
     how.add_argument("--seed", type=int, metavar="N", help="of the order; a fresh one without it")
     how.add_argument("--cool-down", type=float, default=300.0, metavar="S", help="longest wait at the temperature gate")
-    how.add_argument("--max-celsius", type=float, metavar="C", help="where the gate opens (battery 38, other sensors 60)")
+    how.add_argument("--max-celsius", type=float, metavar="C", help="where the gate opens (battery: 38, else 60)")
     how.add_argument("--wait", type=float, default=120.0, metavar="S", help="for a lost device to come back")
     how.add_argument("--retries", type=int, default=2, metavar="N", help="after a lost connection or a rejected result")
     how.add_argument("--timeout", type=float, metavar="S", help="for one run of the harness")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,17 +88,18 @@ def run_harness(
             command = bundle.command(engine, f"../../{jobs}/job.json")
             done = device.run(command, folder=folder, timeout=timeout or margin)
             result = _result(device, job, done, f"{jobs}/result.json", scratch)
-            outputs = _outputs(device, job, artifact, data, f"{jobs}/outputs.safetensors", scratch) if evaluate else None
+            outputs = (
+                _outputs(device, job, artifact, data, f"{jobs}/outputs.safetensors", scratch) if evaluate else None
+            )
         finally:
             _tidy(device, jobs)
     return HarnessRun(result=result, outputs=outputs, pushed=pushed)
 
 
 def _tidy(device: Device, jobs: str) -> None:
-    try:
+    # A device that is gone keeps the folder: its id is one that nobody will ask for again.
+    with contextlib.suppress(DeviceError):
         device.remove([jobs])
-    except DeviceError:
-        pass  # the device is gone; what is left there has an id that nobody will ask for again
 
 
 def _result(device: Device, job: Mapping[str, Any], done: Completed, remote: str, scratch: Path) -> dict[str, Any]:

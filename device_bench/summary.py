@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from build.budgets import Budget, from_mapping, read_budgets
+from build.budgets import from_mapping, read_budgets
 from build.errors import DeviceError, GateError, RejectedResultError
 from device_bench import measurement
 from device_bench.lab import Work
 from device_bench.measurement import Cell
 from device_bench.options import SESSIONS, LabOptions
 from device_bench.verdict import judge
+from models.spec import Budget
 
 SCHEMA_VERSION = 1
-_HEAD = ("device", "model", "target", "precision", "repeats", "p50 ms", "p95 ms", "peak MiB", "metric", "host", "verdict")
+_COLUMNS = "device,model,target,precision,repeats,p50 ms,p95 ms,peak MiB,metric,host,verdict"
 
 
 def rows(work: Work, devices: Sequence[str]) -> list[dict[str, Any]]:
@@ -38,9 +39,7 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
         measured += [value] if value is not None else []
         missing += [] if value is not None else [cell.file]
     p95, peak = _limits(work.options, artifact.record.budgets)
-    verdict = judge(
-        measured, repeats=work.options.repeats, p95_ms=p95, peak_mb=peak, rules=work.options.rules
-    )
+    verdict = judge(measured, repeats=work.options.repeats, p95_ms=p95, peak_mb=peak, rules=work.options.rules)
     first = next((m for m in measured if m["status"] == "ok" and m["accuracy"]), None)
     return {
         "device": device,
@@ -81,11 +80,7 @@ def _limits(options: LabOptions, own: Sequence[Mapping[str, Any]]) -> tuple[floa
         read_budgets(options.budgets) if options.budgets else [from_mapping(b, "the model's budget") for b in own]
     )
     platform = SESSIONS[options.session]
-    fitting = [
-        b
-        for b in budgets
-        if b.platform in ("*", platform) and b.device_class in ("*", options.device_class)
-    ]
+    fitting = [b for b in budgets if b.platform in ("*", platform) and b.device_class in ("*", options.device_class)]
     p95 = min((b.p95_ms for b in fitting if b.p95_ms is not None), default=None)
     peak = min((b.peak_mb for b in fitting if b.peak_mb is not None), default=None)
     return p95, peak
@@ -112,8 +107,9 @@ def _cells(row: Mapping[str, Any], repeats: int) -> tuple[str, ...]:
 
 def table(found: Sequence[Mapping[str, Any]], repeats: int) -> str:
     """Aligned text, with a line below for each reason, error and warning."""
-    lines = [_HEAD, *(_cells(row, repeats) for row in found)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
+    head = _COLUMNS.split(",")
+    lines = [head, *(_cells(row, repeats) for row in found)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
     text.insert(1, "  ".join("-" * w for w in widths))
     for row in found:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from device_bench.statistics import NEEDED, summarise
 from device_bench.advice import throttled
+from device_bench.statistics import NEEDED, summarise
 
 Word = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
@@ -70,7 +70,7 @@ def judge(
     samples = sum(m["statistics"]["samples"] for m in good)
     wrong = [f"its outputs differ from this host's: {w}" for m in good if m["host"] for w in m["host"]["why"]]
     doubts = _doubts(measurements, good, repeats, samples, rules)
-    noise = _noise(good, rules)
+    noise = [] if _emulated(good) else _noise(good, rules)
     broken = []
     # Another device's noise or heat makes times longer, not memory larger.
     if peak is not None and peak_mb is not None and peak > peak_mb and not _emulated(good):
@@ -119,11 +119,12 @@ def _doubts(
         conditions = m["conditions"]
         if conditions["gate"]["timed_out"]:
             found.append(
-                f"the temperature gate timed out at {conditions['gate']['celsius']:.1f} °C (limit {conditions['gate']['limit']:g})"
+                f"the temperature gate timed out at {conditions['gate']['celsius']:.1f} °C, "
+                f"the limit is {conditions['gate']['limit']:g}"
             )
         if conditions["before"]["charging"] and not rules.allow_charging:
             found.append("the device was charging (--allow-charging lets that count)")
-    if good and samples < NEEDED[95]:
+    if good and samples < NEEDED[95] and not _emulated(good):
         found.append(f"{samples} samples are too few for a p95, which needs {NEEDED[95]}")
     return found
 

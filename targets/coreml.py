@@ -33,6 +33,7 @@ DECOMPOSITIONS: tuple[str, ...] = (
     "quantization_bounds",
     "flat_interface",
     "contiguous_tensors",
+    "views_as_reshapes",
     *("add_alpha", "sub_alpha", "rsub_alpha", "addmm_scaled", "baddbmm_scaled", "lerp_scalar"),
     *("reciprocal_by_division", "rsqrt_by_division", "trunc_by_floor", "round_decimals", "sgn_by_sign"),
     *("addcmul_by_product", "addcdiv_by_quotient", "clamp_one_sided", "clamp_tensor_bounds"),

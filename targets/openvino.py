@@ -14,6 +14,8 @@ from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
 from targets.openvino_ir.limits import NAN_UNSAFE, wide_integers, width_warnings
+from build.quantize.recognise import is_quantized
+from targets.openvino_ir.own_quantization import expand
 from targets.openvino_ir.quantize import small_weights, static
 from targets.openvino_ir.runner import RT_INFO, OpenVinoRunner, compile_model, coverage
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 REWRITES: tuple[str, ...] = (
     "drop_derived_ranges",
     "functional_form",
+    "quantization_constants",
+    "quantization_bounds",
     "flat_interface",
     "float_floor_division",
     "int_floor_division_by_trunc",
@@ -118,14 +122,19 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     require_distinct_names(request.signature, "OpenVINO IR")
     fragile = nan_unsafe(program, NAN_UNSAFE)
     warnings = width_warnings(program)
+    own = is_quantized(program)
     kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
+    if own:
+        legal, note = expand(legal)
+        warnings = (*warnings, *([note] if note else []))
     try:
         legal = decompose(legal)
         model = convert(legal)
         set_interface(model, request.signature)
         stable_names(model, request.signature)
-        model = _quantized(model, request, kept)
+        if not own:
+            model = _quantized(model, request, kept)
     except EdgeportError:
         raise
     except Exception as error:

@@ -12,7 +12,7 @@ from torch.export import Dim
 
 from build.legalize import legalize
 from build.program import op_name, op_nodes
-from tests.legalize_support import Case, check, export
+from tests.legalize_support import Case, check, export, tensors
 
 NAN = float("nan")
 R = torch.randn
@@ -131,6 +131,10 @@ CASES: dict[str, list[Case]] = {
         ),
         Case(function=lambda x: x.transpose(0, 1) + x.T, inputs=((R(3, 5).T,), (R(5, 3),))),
         Case(function=nn.Linear(3, 2), inputs=((R(2, 3),),)),
+    ],
+    "views_as_reshapes": [
+        Case(function=lambda x: x.view(x.shape[0], -1) + 1, inputs=batches(3, 4), dynamic=batch()),
+        Case(function=lambda x: x.transpose(1, 2).contiguous().view(-1, 3), inputs=batches(3, 4), dynamic=batch()),
     ],
     "half_inside": [
         Case(function=_Net(), inputs=batches(1, 8, 8), dynamic=batch(), rtol=1e-2, atol=5e-3),
@@ -257,3 +261,27 @@ def test_dequantize_by_product_leaves_blocks_and_quantised_activations_alone() -
         check("dequantize_by_product", case)
         legal = legalize(export(case), ["dequantize_by_product"])
         assert sum(op_name(n) == "torchao.dequantize_affine.default" for n in op_nodes(legal)) == count
+
+
+def test_attention_written_out_keeps_the_views_behind_it() -> None:
+    """Export drops the ``contiguous`` behind attention; written out as products its memory order is another."""
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    case = Case(
+        function=Attention().eval(),
+        inputs=tuple((R(n, t, 8),) for n, t in ((2, 5), (1, 3), (4, 7))),
+        dynamic=({0: Dim("n", min=1, max=8), 1: Dim("t", min=2, max=16)},),
+        atol=1e-5,
+    )
+    program = export(case)
+    want = [tensors(program.module()(*args)) for args in case.inputs]
+    legal = legalize(program, ["functional_form", "views_as_reshapes", "attention_by_matmul"]).module()
+    for args, expected in zip(case.inputs, want, strict=True):
+        torch.testing.assert_close(tensors(legal(*args)), expected, atol=1e-5, rtol=1e-4)

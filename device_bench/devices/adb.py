@@ -95,12 +95,12 @@ def find(serials: Sequence[str]) -> list[ShellDevice]:
         if not serials:
             raise DeviceError("no Android device is ready", remedy=CONNECT)
     for serial in serials:
-        state = states.get(serial)
-        if state is None:
+        found = states.get(serial)
+        if found is None:
             known = ", ".join(states) or "none"
             raise DeviceError(f"no device has serial '{serial}'", remedy=f"Connected: {known}. {CONNECT}")
-        if state != "device":
-            raise DeviceError(f"device '{serial}' is {state}", remedy=_STATES.get(state))
+        if found != "device":
+            raise DeviceError(f"device '{serial}' is {found}", remedy=_STATES.get(found))
     return [adb_device(serial) for serial in dict.fromkeys(serials)]
 
 
@@ -118,5 +118,3 @@ def _states(serials: Sequence[str]) -> dict[str, str]:
         if not unsettled or time.monotonic() > deadline:
             return states
         time.sleep(0.3)
-
-

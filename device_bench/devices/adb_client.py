@@ -98,7 +98,7 @@ def _remedy(reason: str) -> str | None:
     if "unauthorized" in reason:
         return "Unlock the device and accept this computer's key, then run again."
     if "permissions" in reason:
-        return "This user may not use the USB device: install Android's udev rules (package android-sdk-platform-tools-common)."
+        return "Install Android's udev rules (package android-sdk-platform-tools-common), or run as root."
     return None
 
 
@@ -130,6 +130,12 @@ def connect(address: str) -> str:
     """Have the server connect to ``host:port``. Its answer: success and refusal look alike but for the text."""
     with connected("adb", f"host:connect:{address}", timeout=30) as connection:
         return connection.block()
+
+
+def disconnect(address: str) -> None:
+    """Have the server forget ``host:port``."""
+    with connected("adb", f"host:disconnect:{address}", timeout=30):
+        pass
 
 
 def run_shell(serial: str, script: str, *, timeout: float) -> Completed:

@@ -17,6 +17,8 @@ from device_bench.devices.survey import CONDITIONS_SCRIPT, FACTS_SCRIPT, read_co
 
 #: for commands that only look, in seconds.
 _QUICK = 30.0
+#: bytes of a push from which on its progress is shown.
+_TALKATIVE = 1_000_000
 
 
 class Transport(Protocol):
@@ -111,7 +113,9 @@ class ShellDevice:
         for remote, (local, digest) in missing.items():
             size = local.stat().st_size
             sent += size
-            say(f"{self.name}: sending {PurePosixPath(remote).name}, {size / 1e6:.1f} MB ({sent / 1e6:.1f} of {total / 1e6:.1f} MB)")
+            if total >= _TALKATIVE:
+                name = PurePosixPath(remote).name
+                say(f"{self.name}: sending {name}, {size / 1e6:.1f} MB ({sent / 1e6:.1f} of {total / 1e6:.1f} MB)")
             self._send(local, remote, digest)
         return Pushed(files=len(missing), bytes=total, unchanged=len(wanted) - len(missing))
 
@@ -187,7 +191,7 @@ class ShellDevice:
             got = self._remote_hashes([part]).get(part)
             if got != digest:
                 raise DeviceError(
-                    f"{self.name}: {PurePosixPath(remote).name} arrived damaged (sha256 {str(got)[:12]}…, sent {digest[:12]}…)",
+                    f"{self.name}: {PurePosixPath(remote).name} arrived damaged ({str(got)[:12]}, not {digest[:12]})",
                     remedy="Is the device's disk full?",
                 )
             done = self._shell(f"chmod 755 {shlex.quote(part)} && mv -f {shlex.quote(part)} {shlex.quote(remote)}")

@@ -17,10 +17,8 @@ from build.log import fail, say
 from device_bench.devices import adb_client
 from device_bench.emulator import faults
 from device_bench.emulator.device import EmulatedDevice
+from device_bench.emulator.launch import FIRST_PORT, free_ports
 from device_bench.emulator.root import enter_namespace
-
-#: 5555 to 5585 are scanned by the adb server itself: a device there shows up twice.
-FIRST_PORT = 6001
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,6 +48,7 @@ async def serve(devices: Sequence[EmulatedDevice], *, connect: bool) -> None:
     await stop.wait()
     for device in devices:
         device.stop()
+    await asyncio.sleep(0.1)  # the links' own tasks see that they are broken, and end
 
 
 def _connect(serial: str) -> None:
@@ -77,12 +76,12 @@ def main(argv: list[str]) -> int:
         if options.folder is None:
             scratch = Path(tempfile.mkdtemp(prefix="edgeport-emulator-"))
         home = scratch or Path(options.folder).resolve()
+        first = options.port or free_ports(options.devices)
         devices = []
         for number in range(1, options.devices + 1):
             folder = home / f"device{number}"
             folder.mkdir(parents=True, exist_ok=True)
-            port = options.port + number - 1 if options.port else _free_port()
-            devices.append(EmulatedDevice(folder, port))
+            devices.append(EmulatedDevice(folder, first + number - 1))
         for number, fault in wanted:
             faults.put(devices[number - 1].folder, fault)
         asyncio.run(serve(devices, connect=not options.no_connect))
@@ -100,17 +99,6 @@ def _remove(scratch: Path) -> None:
     for device in scratch.iterdir():
         for part in ("data", "sys", "tmp", "system"):
             shutil.rmtree(device / "root" / part, ignore_errors=True)
-
-
-def _free_port() -> int:
-    import socket
-
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port >= FIRST_PORT:
-            return port
 
 
 if __name__ == "__main__":

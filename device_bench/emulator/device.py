@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -237,7 +238,5 @@ async def _feed(stream: Stream, process: asyncio.subprocess.Process, *, framed: 
 
 
 def _kill(group: int, how: signal.Signals) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, how)
-    except (ProcessLookupError, PermissionError):
-        pass

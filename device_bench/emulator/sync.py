@@ -86,13 +86,13 @@ class Sync:
             if ident == b"LIS2":
                 found += b"DNT2" + self._stat2_bytes(entry, follow=False)
             else:
-                info = entry.lstat()
-                found += struct.pack("<4s3I", b"DENT", info.st_mode, info.st_size & 0xFFFFFFFF, int(info.st_mtime))
+                i = entry.lstat()
+                found += struct.pack("<4s3I", b"DENT", i.st_mode, i.st_size & 0xFFFFFFFF, int(i.st_mtime))
             found += struct.pack("<I", len(os.fsencode(entry.name))) + os.fsencode(entry.name)
         await self._stream.write(found + b"DONE" + bytes(72 if ident == b"LIS2" else 16))
 
     async def _send(self, request: str, _: bytes) -> None:
-        path, _, mode = request.rpartition(",")
+        path, _comma, mode = request.rpartition(",")
         target = self._place(path)
         error: str | None = None
         file: IO[bytes] | None = None

@@ -7,6 +7,7 @@ Version 0x01000001 needs no checksums. One WRTE may be in flight on a stream unt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
@@ -168,10 +169,8 @@ class Link:
             await self._last(stream.local, stream.remote)
 
     async def _last(self, local: int, remote: int) -> None:
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.send(CLSE, local, remote)
-        except ConnectionError:
-            pass
 
     def drop(self) -> None:
         """End the connection at once, as a pulled cable does."""

@@ -137,16 +137,20 @@ def _make(arch: str, toolchain: Toolchain, key: str, home: Path, place: Path) ->
         # Only these headers: the folder that they are installed in would bring the host's C library headers too.
         shutil.copytree(_JSON_HEADERS, folder / "include" / "nlohmann")
         tools = {"PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-        cmake = [python.parent / "cmake"]
-        shell.run(
-            [*cmake, "-S", NATIVE, "-B", work, "-G", "Ninja", *toolchain.cmake]
-            + [f"-DCMAKE_INSTALL_PREFIX={out}", f"-DHARNESS_VERSION={key[:12]}", "-DCMAKE_BUILD_TYPE=Release"]
-            + [f"-DJSON_INCLUDE={folder / 'include'}", f"-DEXECUTORCH_ROOT={roots['executorch']}"]
-            + [f"-DLITERT_ROOT={roots['litert']}", f"-DLITERT_VERSION={wheels.RUNTIMES['litert'].version}"],
-            env=tools,
-        )
-        shell.run([*cmake, "--build", work], env=tools)
-        shell.run([*cmake, "--install", work], env=tools)
+        cmake = str(python.parent / "cmake")
+        defined = {
+            "CMAKE_INSTALL_PREFIX": out,
+            "CMAKE_BUILD_TYPE": "Release",
+            "HARNESS_VERSION": key[:12],
+            "JSON_INCLUDE": folder / "include",
+            "EXECUTORCH_ROOT": roots["executorch"],
+            "LITERT_ROOT": roots["litert"],
+            "LITERT_VERSION": wheels.RUNTIMES["litert"].version,
+        }
+        configure = [cmake, "-S", str(NATIVE), "-B", str(work), "-G", "Ninja", *toolchain.cmake]
+        shell.run([*configure, *(f"-D{name}={value}" for name, value in defined.items())], env=tools)
+        shell.run([cmake, "--build", work], env=tools)
+        shell.run([cmake, "--install", work], env=tools)
         _finish(arch, toolchain, key, out, roots)
         put_folder(out, place)
 

@@ -67,12 +67,11 @@ def fetch(runtime: Runtime, arch: str) -> Path:
             return place
         say(f"downloading {runtime.package} {runtime.version} for {arch}")
         folder.joinpath("download").mkdir()
-        platforms = [word for tag in _TAGS for word in ("--platform", f"{tag}_{arch}")]
-        shell.run(
-            [python, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            + ["--only-binary=:all:", "--implementation", "cp", "--python-version", _PYTHON, *platforms]
-            + ["--dest", folder / "download", f"{runtime.package}=={runtime.version}"]
-        )
+        command = [str(python), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", _PYTHON]
+        command += [word for tag in _TAGS for word in ("--platform", f"{tag}_{arch}")]
+        command += ["--dest", str(folder / "download"), f"{runtime.package}=={runtime.version}"]
+        shell.run(command)
         (wheel,) = folder.joinpath("download").glob("*.whl")
         _unpack(wheel, runtime, folder / "files")
         put_folder(folder / "files", place)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from build.legalize.marks import Kept, name_in
 from build.program import source_of
 from targets.contract import Coverage
 from targets.xnnpack.partition import edge_name
@@ -46,6 +47,9 @@ _WEIGHTS = {
     "aten.bmm.default": (0, 1),
     "aten.embedding.default": (0,),
 }
+#: How torch.export's placeholders of parameters, buffers and constants begin.
+_STORED = ("p_", "b_", "c_", "_lifted_tensor_constant", "_tensor_constant")
+_VIEWS = ("aten.permute_copy.default", "aten.t_copy.default", "aten.transpose_copy.int", "aten.view_copy.default")
 
 
 def float_weights(edge_program: Any, kept: Kept) -> dict[str, int]:
@@ -71,7 +75,9 @@ def _is_stored_float(node: Any) -> bool:
     """Whether a weight is a matrix of floats that is stored so, or views of one."""
     while node.op == "call_function" and edge_name(node) in _VIEWS:
         node = node.args[0]
-    return node.op == "placeholder" and _is_constant(node) and node.meta["val"].is_floating_point() and node.meta["val"].dim() > 1
+    if node.op != "placeholder" or not node.name.startswith(_STORED):
+        return False
+    return bool(node.meta["val"].is_floating_point() and node.meta["val"].dim() > 1)
 
 
 def _is_structure(node: Any) -> bool:
