@@ -17,6 +17,9 @@ from targets.onnx_web.four_bits import four_bits
 from targets.onnx_web.marks import present
 from targets.onnx_web.model import FILE, coverage, export, halve_weights, save, set_interface, strip
 from targets.onnx_web.runner import OrtRunner, session
+from build.quantize.recognise import is_quantized
+from build.legalize.quantized_graph import require_static
+from targets.onnx_web.own_quantization import unsigned
 from targets.onnx_web.static import static
 from targets.onnx_web.weights import float_ops, store_small
 from targets.precisions import precision
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 REWRITES: tuple[str, ...] = (
     "drop_derived_ranges",
     "functional_form",
+    "quantization_constants",
+    "quantization_bounds",
     "flat_interface",
     "atan2_by_quadrant",
     "float_floor_division",
@@ -99,8 +104,11 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     """
     require_distinct_names(request.signature, "ONNX")
     fragile = nan_unsafe(program, _NAN_UNSAFE)
+    own = is_quantized(program)
     kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
+    if own:
+        require_static(legal, "ONNX Runtime")
     try:
         model = export(legal, OPSET)
     except Exception as error:
@@ -108,7 +116,10 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     set_interface(model, request.signature)
     notes = halve_weights(model) if request.precision == "fp16" else ()
     floats: dict[str, int] = {}
-    if precision(request.precision).quantized:
+    if own:
+        unsigned(model)
+        floats = float_ops(model)
+    elif precision(request.precision).quantized:
         model, floats = _quantized(model, request, kept)
     strip(model, request)
     files = save(model, request.directory)

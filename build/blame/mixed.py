@@ -67,26 +67,38 @@ def auto_mixed(
     worst = culprit(measured, maker.precision)
     ranked = sorted(lost, key=lambda n: (worst is None or n != worst.point.name, -lost[n]))
     trials: list[dict[str, Any]] = []
-    attempts: dict[tuple[str, ...], Attempt] = {}
+    known: dict[frozenset[str], bool] = {}
+    current: list[tuple[tuple[str, ...], Attempt]] = []  # whose files the directory holds
+
+    def with_float(keep: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*first.keep_float, *keep]))
+
+    def make(keep: tuple[str, ...]) -> Attempt:
+        current.clear()
+        empty(directory)
+        made = maker.make(directory, with_float(keep), max_metric_drop)
+        current.append((keep, made))
+        return made
 
     def enough(keep: tuple[str, ...]) -> bool:
-        names = tuple(dict.fromkeys([*first.keep_float, *keep]))
+        if frozenset(keep) in known:
+            return known[frozenset(keep)]
         maker.enter(f"auto-mixed: {len(keep)} nodes in float")
-        empty(directory)
         try:
-            made = maker.make(directory, names, max_metric_drop)
+            made = make(keep)
         except EdgeportError as error:  # this set can't be lowered: another one may
-            trials.append({"keep_float": list(names), "error": error.message})
+            trials.append({"keep_float": list(with_float(keep)), "error": error.message})
+            known[frozenset(keep)] = False
             return False
-        attempts[keep] = made
         metric = made.report.accuracy.result()
         good = not made.report.losses and not made.report.problems
-        trials.append({"keep_float": list(names), "metric": metric.to_json() if metric else None, "enough": good})
+        trials.append(
+            {"keep_float": list(with_float(keep)), "metric": metric.to_json() if metric else None, "enough": good}
+        )
+        known[frozenset(keep)] = good
         return good
 
     chosen = fewest(ranked, enough) if ranked else None
     keep = chosen if chosen is not None else ()
-    names = tuple(dict.fromkeys([*first.keep_float, *keep]))
-    empty(directory)
-    made = maker.make(directory, names, max_metric_drop)
+    made = current[0][1] if current and set(current[0][0]) == set(keep) else make(keep)
     return made, {"found": chosen is not None, "trials": trials}

@@ -150,7 +150,9 @@ def _convert(programs: Mapping[str, ExportedProgram], arity: int, wide: bool) ->
         lowered.append(step)
     names = [f"input_{i}" for i in range(arity)]
     signatures = [_ConverterSignature(name=key, flat_arg_names=names) for key in programs]
-    exporter = litert_converter.exported_programs_to_flatbuffer(lowered, signatures, enable_x64=wide, quant_config=_static_mode())
+    exporter = litert_converter.exported_programs_to_flatbuffer(
+        lowered, signatures, enable_x64=wide, quant_config=_static_mode()
+    )
     return bytes(exporter.to_bytes())
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
 from targets.contract import EntryPoint, Lowered, LowerRequest, Signature
+from targets.precisions import precision
 from targets.tflite import flatbuffer, half, wide
 from targets.tflite.borders import float_borders
 from targets.tflite.check import check
@@ -34,6 +35,8 @@ _PREFERRED = (5, 11, 7, 13, 17, 19, 23, 29, 31, 37, 41, 43, 3, 9, 15, 21)
 MOST_SIGNATURES = 16
 #: The oldest runtime with every kernel version that this target adds (``runtime_version.cc``: BROADCAST_TO 2).
 _RUNTIME = "2.5.0"
+#: The oldest one with per-channel scales in FULLY_CONNECTED 12 and EMBEDDING_LOOKUP 4.
+_RUNTIME_OF_INTEGERS = "2.18.0"
 #: The largest size that is run before the file is handed out (the verification that follows goes to the bound).
 _CHECKED = 128
 #: Upper bounds beyond this are not converted at: a table that long has no place on a device.
@@ -171,7 +174,8 @@ def _finish(made: _Made, request: LowerRequest) -> bytes:
         "entry_points": [{"name": e.name, "sizes": dict(e.sizes)} for e in made.entry_points],
         "integers": 32 if wide.computes_in_32_bits(made.model) or not made.wide else 64,
     }
-    flatbuffer.require_runtime(made.model, _RUNTIME)
+    integers = precision(request.precision).quantized
+    flatbuffer.require_runtime(made.model, _RUNTIME_OF_INTEGERS if integers else _RUNTIME)
     flatbuffer.put_declaration(made.model, declaration)
     return flatbuffer.write(made.model)
 

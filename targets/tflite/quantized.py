@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
+from build.legalize.constants import add_constant, constant_value, drop_unused_constants
 from build.legalize.marks import Kept
+from build.program import op_name
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
+from build.quantize.weighted import constants
 from targets.contract import LowerRequest
 from targets.precisions import Precision, precision
 from targets.tflite import weights
@@ -47,6 +50,8 @@ class Recipe:
         if own and wanted.quantized:
             _refuse_again(request, wanted)
         kept = Kept.mark(program, request.keep_float)
+        if own:
+            program = unfold_weights(program)
         if wanted.activations == "static" and not own:
             program, keep = without_batch_norms(program, request.keep_float)
             quantizer = static_quantizer(keep)
@@ -71,6 +76,38 @@ class Recipe:
         if not self.own:
             weights.quantize_weights(model, kept, dynamic=self.precision.activations == "dynamic")
         return weights.unquantized(model, kept)
+
+
+def unfold_weights(program: ExportedProgram) -> ExportedProgram:
+    """Turn stored integer weights back into floats with a quantize op each: the only form that litert-torch reads.
+
+    The floats are the integers times their scale, so the quantize op gives the same integers again.
+    """
+    import torch
+
+    known = constants(program)
+    for node in list(program.graph.nodes):
+        if node.op != "call_function" or "dequantize_per_" not in op_name(node) or node.args[0].name not in known:
+            continue
+        values = [constant_value(program, a) if hasattr(a, "meta") else a for a in node.args]
+        with torch.no_grad():
+            weight = add_constant(program, f"{node.args[0].name}_wide", node.target(*values, **node.kwargs), node)
+        with program.graph.inserting_before(node):
+            quantize = program.graph.call_function(_inverse(node.target), (weight, *node.args[1:]))
+        quantize.meta = {**node.meta, "val": node.args[0].meta["val"]}
+        node.replace_input_with(node.args[0], quantize)
+    drop_unused_constants(program)
+    program.graph_module.recompile()
+    return program
+
+
+def _inverse(target: Any) -> Any:
+    """The quantize op of a dequantize op."""
+    import torch
+
+    space, name = target._schema.name.split("::")
+    packet = getattr(getattr(torch.ops, space), name.removeprefix("de"))
+    return getattr(packet, target._overloadname)
 
 
 def _refuse_again(request: LowerRequest, wanted: Precision) -> None:
