@@ -23,7 +23,7 @@ LAYERS = (
     ("build.errors", "build.log"),
     ("build.shell", "build.cache", "build.envs"),
     ("targets.contract",),
-    ("build.program", "build.legalize"),
+    ("build.program", "build.legalize", "build.quantize"),
     ("targets", "models", "device_bench.devices", "device_bench.harness", "build.verify.compare"),
     # The lab reads what the build writes, and the build's checks read what the lab writes.
     ("build", "device_bench"),

@@ -35,8 +35,8 @@ def expand(program: ExportedProgram) -> tuple[ExportedProgram, str]:
         if constant_value(program, node.args[0]) is not None:
             _weight(program, node)
     for node in calls(program, *QUANTIZE):
-        if op_name(node) == QUANTIZE[0] and _only_dequantized(node):
-            (_rounded if exact else _fake_quantized)(program, node)
+        if exact and constant_value(program, node.args[0]) is None:
+            _rounded(program, node)
     drop_unused_constants(program)
     program.graph.lint()
     program.graph_module.recompile()
@@ -91,22 +91,24 @@ class _Writer:
 
 
 def _weight(program: ExportedProgram, node: Node) -> None:
+    """Quantise a stored weight again from its float values: a pair of ops is what OpenVINO's frontend understands.
+
+    It makes a FakeQuantize of it, and of that integers and scales. Integers that are merely converted and scaled would
+    be folded into floats when the IR is made.
+    """
     import torch
 
-    aten, write = torch.ops.aten, _Writer(program, node)
-    value = write(aten._to_copy.default, node.args[0], dtype=torch.float32)
-    zero = _zero_point(program, node)
-    if isinstance(zero, int) and zero:
-        value = write(aten.sub.Tensor, value, float(zero))
-    elif not isinstance(zero, int) and bool(zero.any()):
-        value = write(aten.sub.Tensor, value, add_constant(program, f"{node.name}_zero", zero.float(), node))
-    if op_name(node) == DEQUANTIZE[0]:
-        scale: Any = torch.tensor(float(node.args[1]))
-    else:
-        scale = _spread(constant_value(program, node.args[1]).float(), node)
-    result = write(aten.mul.Tensor, value, add_constant(program, f"{node.name}_scale", scale, node))
-    node.replace_all_uses_with(result)
-    program.graph.erase_node(node)
+    steps = constant_value(program, node.args[0])
+    with torch.no_grad():
+        values = node.target(*torch.fx.node.map_arg(node.args, lambda n: constant_value(program, n)))
+    weight = add_constant(program, f"{node.name}_weight", values, node)
+    info = torch.iinfo(steps.dtype)
+    per_channel = op_name(node) == DEQUANTIZE[1]
+    ops = torch.ops.quantized_decomposed
+    kind = ops.quantize_per_channel.default if per_channel else ops.quantize_per_tensor.default
+    kept = node.args[1:4] if per_channel else node.args[1:3]
+    pair = _Writer(program, node)(kind, weight, *kept, info.min, info.max, steps.dtype)
+    node.args = (pair, *node.args[1:])
 
 
 def _only_dequantized(node: Node) -> bool:
@@ -126,15 +128,5 @@ def _rounded(program: ExportedProgram, node: Node) -> None:
         steps = write(aten.round.default, write(aten.mul.Tensor, value, 1.0 / scale))
         clamped = write(aten.clamp.default, steps, float(low - zero), float(high - zero))
         user.replace_all_uses_with(write(aten.mul.Tensor, clamped, scale))
-        program.graph.erase_node(user)
-    program.graph.erase_node(node)
-
-
-def _fake_quantized(program: ExportedProgram, node: Node) -> None:
-    import torch
-
-    for user in list(node.users):
-        new = _Writer(program, user)(torch.ops.aten.fake_quantize_per_tensor_affine.default, *node.args[:5])
-        user.replace_all_uses_with(new)
         program.graph.erase_node(user)
     program.graph.erase_node(node)
