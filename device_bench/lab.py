@@ -80,7 +80,7 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
         facts = device.facts()
         bundle = harness.ensure(facts.arch)
     except EdgeportError as error:
-        say(f"{device.name}: {error}")
+        _unusable(work, device, cells, error)
         return
     for position, cell in enumerate(cells):
         if work.options.resume and measurement.settled(work.folder, cell, bundle) is not None:
@@ -104,6 +104,17 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
         if lost:
             say(f"{device.name}: gone; what is left is for --resume")
             return
+
+
+def _unusable(work: Work, device: Device, cells: Sequence[Cell], error: EdgeportError) -> None:
+    """Write down why nothing can be measured on a device, beside what was measured on it before."""
+    say(f"{device.name}: {error}")
+    for position, cell in enumerate(cells):
+        if not (work.options.resume and (work.folder / cell.file).exists()):
+            value = measurement.begin(
+                cell, None, device.unknown(), work.options.settings, seed=work.options.seed or 0, position=position
+            )
+            measurement.write(work.folder, cell, measurement.failed(value, error))
 
 
 def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:

@@ -57,10 +57,13 @@ class Cell:
         }
 
 
-def begin(cell: Cell, bundle: Bundle, facts: Facts, settings: Settings, *, seed: int, position: int) -> dict[str, Any]:
+def begin(
+    cell: Cell, bundle: Bundle | None, facts: Facts, settings: Settings, *, seed: int, position: int
+) -> dict[str, Any]:
     """What a measurement says before it was tried.
 
     Args:
+        bundle: None when the device could not even be asked which harness it runs.
         position: where in the device's shuffled order it stood.
     """
     a = cell.artifact
@@ -76,7 +79,7 @@ def begin(cell: Cell, bundle: Bundle, facts: Facts, settings: Settings, *, seed:
         },
         "device": facts.to_json(),
         "emulated": facts.emulated,
-        "harness": {"version": bundle.version, "arch": bundle.arch},
+        "harness": None if bundle is None else {"version": bundle.version, "arch": bundle.arch},
         "settings": {**settings.for_harness(), "batch": settings.batch, "seed": seed, "position": position},
         "started": _now(),
         "finished": "",

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """How a build ended: exit code, both outputs, the rows of ``--json`` and the folder it wrote to."""
+    """How a build ended: exit code, both outputs, the rows of ``--json``, its file, and the folder written to."""
 
     code: int
     stdout: str
@@ -26,6 +26,7 @@ class Run:
     rows: list[dict[str, Any]]
     error: dict[str, Any] | None
     out: Path
+    summary: Path
 
     def row(self, target: str, precision: str = "fp32") -> dict[str, Any]:
         """The one row of a target and precision."""
@@ -40,8 +41,10 @@ def environment() -> dict[str, str]:
 
 def build_in(root: Path, out: Path, *arguments: str, session: str = "build", module: str = "build") -> Run:
     """``python -m build SESSION …`` in a checkout, with its JSON summary."""
-    summary = out.parent / f"{out.name}-summary.json"
+    # Two test processes may build into one folder, each with a summary of its own.
+    summary = out.parent / f"{out.name}-{os.getpid()}-summary.json"
     summary.unlink(missing_ok=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-m", module, session, "--out", str(out), "--json", str(summary), *arguments],
         cwd=root,
@@ -58,19 +61,22 @@ def build_in(root: Path, out: Path, *arguments: str, session: str = "build", mod
         rows=value["artifacts"],
         error=value["error"],
         out=out,
+        summary=summary,
     )
 
 
 @pytest.fixture(scope="session")
 def shared_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One output folder for tests that only read what a build of the digits model made."""
-    return tmp_path_factory.mktemp("shared") / "out"
+    base = tmp_path_factory.getbasetemp()
+    # Test processes that run side by side share one folder: the second build finds what the first one made.
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / "out"
 
 
 @pytest.fixture(scope="session")
 def digits(shared_out: Path) -> Run:
-    """The digits model built for every target, fp32 and fp16: the main job, once for all tests that look at it."""
-    return build_in(ROOT, shared_out, "--model", "digits_cnn", "--precisions", "fp32,fp16")
+    """The digits model built for every target at every precision: the main job, once for all tests that look at it."""
+    return build_in(ROOT, shared_out, "--model", "digits_cnn", "--precisions", "all")
 
 
 @pytest.fixture

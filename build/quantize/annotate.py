@@ -95,7 +95,8 @@ def weight_spec(axis: int, bits: int = 8) -> Any:
     top = 2 ** (bits - 1) - 1
     return QuantizationSpec(
         dtype=torch.int8,
-        quant_min=-top,
+        # XNNPACK knows 4-bit weights by their whole range.
+        quant_min=-top if bits == 8 else -top - 1,
         quant_max=top,
         qscheme=torch.per_channel_symmetric,
         ch_axis=axis,
@@ -120,7 +121,7 @@ def value_spec() -> Any:
 
 
 def static_quantizer(keep: Iterable[str] = ()) -> Any:
-    """A torchao quantizer for 8-bit weights and 8-bit values with calibrated ranges; ``keep``: nodes that stay float."""
+    """A torchao quantizer for 8-bit weights and values with calibrated ranges; ``keep``: names of nodes that stay float."""
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class Static(Quantizer):

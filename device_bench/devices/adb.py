@@ -76,10 +76,10 @@ def adb_device(serial: str, *, root: str = ROOT) -> ShellDevice:
 
 
 def find(serials: Sequence[str]) -> list[ShellDevice]:
-    """The named devices, or every one that is ready.
+    """The named devices, or every one that adb lists. One that is not ready is among them: its own rows say why.
 
     Raises:
-        DeviceError: none is ready, or a named one is not; the message says what to do.
+        DeviceError: there is none, or none is ready; the message says what to do.
         MissingToolError: adb is not installed.
     """
     try:
@@ -87,21 +87,20 @@ def find(serials: Sequence[str]) -> list[ShellDevice]:
     except MissingToolError as error:
         raise MissingToolError(error.message, remedy="Run: nox -s setup") from error
     states = _states(serials)
-    if not serials:
-        for serial, state in states.items():
-            if state != "device":
-                say(f"adb {serial} is {state}: left out. {_STATES.get(state, '')}")
-        serials = [serial for serial, state in states.items() if state == "device"]
-        if not serials:
-            raise DeviceError("no Android device is ready", remedy=CONNECT)
-    for serial in serials:
-        found = states.get(serial)
-        if found is None:
+    wanted = list(dict.fromkeys(serials or states))
+    if not wanted:
+        raise DeviceError("no Android device is connected", remedy=CONNECT)
+    for serial in wanted:
+        if serial not in states:
             known = ", ".join(states) or "none"
             raise DeviceError(f"no device has serial '{serial}'", remedy=f"Connected: {known}. {CONNECT}")
-        if found != "device":
-            raise DeviceError(f"device '{serial}' is {found}", remedy=_STATES.get(found))
-    return [adb_device(serial) for serial in dict.fromkeys(serials)]
+    odd = {serial: states[serial] for serial in wanted if states[serial] != "device"}
+    for serial, state in odd.items():
+        say(f"adb {serial} is {state}. {_STATES.get(state, '')}")
+    if len(odd) == len(wanted):
+        serial, state = next(iter(odd.items()))
+        raise DeviceError(f"no Android device is ready: '{serial}' is {state}", remedy=_STATES.get(state, CONNECT))
+    return [adb_device(serial) for serial in wanted]
 
 
 def _states(serials: Sequence[str]) -> dict[str, str]:

@@ -97,6 +97,10 @@ class Device(Protocol):
         """What the device says of itself, asked once per connection."""
         ...
 
+    def unknown(self) -> Facts:
+        """The facts of a device that cannot be asked."""
+        ...
+
     def conditions(self) -> Conditions:
         """How it is doing now."""
         ...

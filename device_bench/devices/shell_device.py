@@ -99,6 +99,10 @@ class ShellDevice:
             self._facts = read_facts(self._transport.kind, self._transport.serial, done.stdout)
         return self._facts
 
+    def unknown(self) -> Facts:
+        """See the Protocol."""
+        return Facts(kind=self._transport.kind, serial=self._transport.serial, arch="unknown", machine="unknown")
+
     def conditions(self) -> Conditions:
         """See the Protocol."""
         return read_conditions(self._shell(CONDITIONS_SCRIPT).stdout)

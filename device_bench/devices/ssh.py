@@ -17,6 +17,8 @@ from device_bench.devices.shell_device import ShellDevice
 _SSH_FAILED = 255
 _OPTIONS = (
     "-o",
+    "LogLevel=ERROR",
+    "-o",
     "BatchMode=yes",
     "-o",
     "ConnectTimeout=10",

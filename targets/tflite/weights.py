@@ -1,8 +1,8 @@
 """Weights stored as small integers in the file, with a scale for every output channel.
 
-Three ways to read them: an op over floats gets them through a ``DEQUANTIZE``, which LiteRT computes once; an op that has
-a kernel for floats and integer weights ranges its floats at run time (int8-dynamic); a table of embeddings is scaled as
-it is looked up.
+Three ways to read them: an op over floats gets them through a ``DEQUANTIZE``, which LiteRT computes once; an op with a
+kernel for floats and integer weights ranges its floats at run time (int8-dynamic); a table of embeddings is scaled as it
+is looked up.
 """
 
 from __future__ import annotations
