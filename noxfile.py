@@ -118,6 +118,12 @@ def build_harness(session: nox.Session) -> None:
     _python(session, "-m", "device_bench.harness.build", *session.posargs)
 
 
+@nox.session(name="bench-harness")
+def bench_harness(session: nox.Session) -> None:
+    """Compare the native harness's figures with other tools' on this machine."""
+    _python(session, "-m", "tests.bench_harness", *session.posargs, group="bench")
+
+
 @nox.session
 def emulator(session: nox.Session) -> None:
     """Start emulated Android devices that the real adb connects to; Ctrl-C ends them."""

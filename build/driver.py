@@ -18,7 +18,7 @@ from build.envs import Environment
 from build.errors import INTERRUPTED_EXIT, ConverterCrash, EdgeportError, StorageError
 from build.log import say
 from build.options import Options
-from build.plan import Row, artifact_key, cached, captured, program_folder, refusal, rows, settle
+from build.plan import Row, artifact_key, cached, captured, code_of, program_folder, refusal, rows, settle
 from build.protocol import Worker, error_to_json
 from build.record import ProgramRecord, read_record
 from build.sources import Source, sources
@@ -210,6 +210,7 @@ class Build:
                 job = {
                     "label": row.label,
                     "key": key,
+                    "code": code_of(row.target),
                     "program": str(program_folder(options.out, row.source)),
                     "directory": str(folder),
                     "target": row.target.name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from build.cache import list_files, sha256_file
 from build.errors import EXIT_CODES
-from build.record import ProgramRecord
+from build.record import REFERENCE, ProgramRecord
 from targets.checks import signature_to_json
 from targets.precisions import PRECISIONS
 
@@ -32,6 +32,7 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
         "key": job["key"],
         "program": record.sha256,
         "toolchain": job["toolchain"],
+        "judged_by": {"code": job.get("code"), "reference": record.files.get(REFERENCE)},
         "calibration": _calibration(record, job["precision"]),
         "kept_float": list(job.get("keep_float", ())),
         "cost": record.cost,

@@ -146,7 +146,7 @@ def artifact_key(row: Row, record: ProgramRecord, environment: Environment, opti
         mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
         tolerances=dict(record.tolerances),
         target=row.target.name,
-        code=_code(row.target),
+        code=code_of(row.target),
         toolchain=environment.versions(row.target.packages),
         precision=row.precision,
         gates=[options.strict, options.min_delegated],
@@ -156,7 +156,8 @@ def artifact_key(row: Row, record: ProgramRecord, environment: Environment, opti
 _codes: dict[str, str] = {}
 
 
-def _code(target: TargetFacts) -> str:
+def code_of(target: TargetFacts) -> str:
+    """Hash of the code that decides what a target's artifacts are and how they are judged."""
     if target.name not in _codes:
         _codes[target.name] = code_hash([*target.code, *_PIPELINE_CODE])
     return _codes[target.name]

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from build import shell
 from build.errors import EdgeportError, MissingToolError
@@ -14,17 +15,27 @@ from build.log import fail, say
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """A Debian package, the program that shows it is there, and what it is for."""
+    """A Debian package, the program (or file, for one without) that shows it is there, and what it is for."""
 
     package: str
     program: str
     purpose: str
 
+    @property
+    def present(self) -> bool:
+        """Whether it is on this machine."""
+        if self.program.startswith("/"):
+            return Path(self.program).exists()
+        return shutil.which(self.program) is not None
+
 
 TOOLS = (
+    Tool(package="g++", program="g++", purpose="builds this machine's harness"),
     Tool(package="g++-aarch64-linux-gnu", program="aarch64-linux-gnu-g++", purpose="builds the arm64 harness"),
+    Tool(package="nlohmann-json3-dev", program="/usr/include/nlohmann/json.hpp", purpose="the harness's JSON library"),
     Tool(package="qemu-user-static", program="qemu-aarch64-static", purpose="runs arm64 programs for tests"),
     Tool(package="adb", program="adb", purpose="reaches Android devices"),
+    Tool(package="openssh-client", program="ssh", purpose="reaches boards"),
     Tool(package="chromium", program="chromium", purpose="runs the web harness"),
 )
 
@@ -35,7 +46,7 @@ def setup() -> None:
     Raises:
         MissingToolError: we may not install; the message is the command that someone who may can run.
     """
-    missing = [t for t in TOOLS if shutil.which(t.program) is None]
+    missing = [t for t in TOOLS if not t.present]
     for tool in TOOLS:
         say(f"{tool.package}: {'missing' if tool in missing else 'present'} ({tool.purpose})")
     if not missing:

@@ -13,7 +13,7 @@ from build.errors import InputError
 from build.record import REFERENCE, CallRecord, ProgramRecord
 from device_bench.artifacts import Artifact
 from targets.checks import check_inputs
-from targets.contract import DynamicDim
+from targets.contract import DynamicDim, TensorSpec
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -22,6 +22,19 @@ SCHEMA_VERSION = 1
 #: what a symbol must be called for ``--batch`` to change its size.
 BATCH = "batch"
 TIMED = "timed"
+_NO_BOUND = 2**62
+#: numpy's names of dtypes -> safetensors'.
+_DTYPES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +169,7 @@ def make_job(
         "artifact": paths["artifact"],
         "artifact_sha256": artifact.sha256,
         "tensors": paths["tensors"],
-        "inputs": names,
+        "inputs": [_input(s) for s in signature.inputs],
         "outputs": [s.name for s in signature.outputs],
         "timed": call(TIMED, data.timed_sizes),
         "calls": [call(c.id, c.sizes) for c in data.calls] if evaluate else [],
@@ -164,6 +177,12 @@ def make_job(
         "result_file": paths["result"],
         "outputs_file": paths["outputs"],
     }
+
+
+def _input(spec: TensorSpec) -> dict[str, Any]:
+    """An input as the harness checks it: safetensors' dtype, and the least and largest size of each dimension."""
+    ranges = [(d.lo, _NO_BOUND if d.hi is None else d.hi) if isinstance(d, DynamicDim) else (d, d) for d in spec.shape]
+    return {"name": spec.name, "dtype": _DTYPES[spec.dtype], "shape": ranges}
 
 
 def job_text(job: Mapping[str, Any]) -> str:

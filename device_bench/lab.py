@@ -14,7 +14,7 @@ from build.log import say
 from device_bench import measurement
 from device_bench.accuracy import Outputs, against_host, against_pytorch, as_program
 from device_bench.artifacts import Artifact
-from device_bench.devices.base import Device
+from device_bench.devices.base import Device, Facts
 from device_bench.gate import pass_gate
 from device_bench.harness import build as harness
 from device_bench.job import Data
@@ -80,7 +80,7 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
         facts = device.facts()
         bundle = harness.ensure(facts.arch)
     except EdgeportError as error:
-        _unusable(work, device, cells, error)
+        _give_up(work, device, cells, device.unknown(), None, error)
         return
     for position, cell in enumerate(cells):
         if work.options.resume and measurement.settled(work.folder, cell, bundle) is not None:
@@ -88,33 +88,40 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
         value = measurement.begin(
             cell, bundle, facts, work.options.settings, seed=work.options.seed or 0, position=position
         )
-        lost = False
         try:
             value = _measure(work, device, bundle, cell, value)
+        except DeviceLostError as error:
+            _give_up(work, device, cells[position:], facts, bundle, error)
+            return
+        except EdgeportError as error:
+            value = measurement.failed(value, error)
+            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: {error}")
+        else:
             s = value["statistics"]
             say(
                 f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: "
                 f"p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms"
             )
-        except EdgeportError as error:
-            value = measurement.failed(value, error)
-            lost = isinstance(error, DeviceLostError)
-            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: {error}")
         measurement.write(work.folder, cell, value)
-        if lost:
-            say(f"{device.name}: gone; what is left is for --resume")
-            return
 
 
-def _unusable(work: Work, device: Device, cells: Sequence[Cell], error: EdgeportError) -> None:
-    """Write down why nothing can be measured on a device, beside what was measured on it before."""
-    say(f"{device.name}: {error}")
+def _give_up(
+    work: Work,
+    device: Device,
+    cells: Sequence[Cell],
+    facts: Facts,
+    bundle: harness.Bundle | None,
+    error: EdgeportError,
+) -> None:
+    """Write down why these cells cannot be measured; what was measured before stays."""
+    say(f"{device.name}: {error}; what is left is for --resume")
     for position, cell in enumerate(cells):
-        if not (work.options.resume and (work.folder / cell.file).exists()):
-            value = measurement.begin(
-                cell, None, device.unknown(), work.options.settings, seed=work.options.seed or 0, position=position
-            )
-            measurement.write(work.folder, cell, measurement.failed(value, error))
+        if work.options.resume and measurement.is_ok(work.folder, cell):
+            continue
+        value = measurement.begin(
+            cell, bundle, facts, work.options.settings, seed=work.options.seed or 0, position=position
+        )
+        measurement.write(work.folder, cell, measurement.failed(value, error))
 
 
 def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,14 @@ def settled(folder: Path, cell: Cell, bundle: Bundle) -> dict[str, Any] | None:
     return value if same else None
 
 
+def is_ok(folder: Path, cell: Cell) -> bool:
+    """Whether a measurement that was taken lies there, of whatever bytes."""
+    try:
+        return bool(read(folder / cell.file)["status"] == "ok")
+    except RejectedResultError:
+        return False
+
+
 def ordered(cells: Sequence[Cell], seed: int) -> list[Cell]:
     """Cells of one device in the order in which they are measured: repeat by repeat, shuffled within each."""
     import random

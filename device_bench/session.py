@@ -81,9 +81,9 @@ def run_harness(
         scratch = Path(name)
         (scratch / "job.json").write_text(job_text(job))
         library = {f"{folder}/{f}": bundle.folder / f for f in bundle.engines[engine]["files"]}
-        pushed = device.push({**library, model: artifact.file, tensors: data.file})
-        device.push({f"{jobs}/job.json": scratch / "job.json"})
+        own = {f"{jobs}/job.json": scratch / "job.json"}
         try:
+            pushed = device.push({**library, model: artifact.file, tensors: data.file, **own})
             margin = settings.max_seconds + (_EMULATED_MARGIN if emulated else _MARGIN)
             command = bundle.command(engine, f"../../{jobs}/job.json")
             done = device.run(command, folder=folder, timeout=timeout or margin)

@@ -16,7 +16,7 @@ from targets.diagnosis import dtype_findings, op_findings
 from targets.mlpackage import features, keywords, package, small_integers, state, values
 from targets.mlpackage.convert import convert
 from targets.mlpackage.preflight import COMPLEX, dim_findings, rank_findings, size_findings
-from targets.mlpackage.quantize import quantized
+from targets.mlpackage.quantize import four_bits, kept_weights, left_float, quantized
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
 from targets.precisions import precision
 
@@ -85,6 +85,7 @@ REWRITES: tuple[str, ...] = (*DECOMPOSITIONS, *PASSES)
 
 PACKAGE = "model.mlpackage"
 
+
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """What Core ML cannot take: rank, dtypes, unbounded dimensions, random and data-dependent ops. Needs torch only."""
     wide = "Core ML computes with float32 at most"
@@ -105,9 +106,9 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         LoweringError: with the op, its source line and the way out.
     """
     examples = [_example_shape(node) for node in user_inputs(program)]
-    floats: Mapping[str, int] = {}
+    spared = kept_weights(program, request)
     if precision(request.precision).quantized:
-        program, floats = quantized(program, request)
+        program = quantized(program, request)
     program = legalize(program, ("drop_derived_ranges", "functional_form"))
     notes = _mutation_notes(program)
     legal = _legal(program)
@@ -127,6 +128,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     fixed = [list(state.initial(legal, s.buffer).shape) for s in states]
     interface = features.interface(full, [*fixed, *examples])
     model, target, kept = convert(legal, interface, request)
+    if request.precision == "int4-weight":
+        model = four_bits(model, spared)
     path = request.directory / PACKAGE
     model.save(str(path))
     metadata = {SIGNATURE_KEY: signature_to_json(request.signature)}
@@ -144,15 +147,23 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             + f"; the first values are in {state.FILE}"
         )
     package.finish(path, metadata)
-    return _lowered(path, request, interface, target, [*notes, *kept], bool(states), floats)
+    return _lowered(path, request, interface, target, [*notes, *kept], bool(states), spared)
 
 
 def _lowered(
-    path: Path, request: LowerRequest, interface: features.Interface, target: str, notes: list[str], stateful: bool, floats
+    path: Path,
+    request: LowerRequest,
+    interface: features.Interface,
+    target: str,
+    notes: list[str],
+    stateful: bool,
+    kept: Mapping[str, tuple[str, str]],
 ) -> Lowered:
     from targets.mil import load as read_back
 
-    counts = read_back(path).op_counts
+    made = read_back(path)
+    counts = made.op_counts
+    floats = left_float(made.float_weights, kept) if precision(request.precision).quantized else {}
     return Lowered(
         files=(PACKAGE, state.FILE) if stateful else (PACKAGE,),
         coverage=Coverage(
@@ -164,7 +175,7 @@ def _lowered(
             "minimum_deployment_target": target,
             "carried": dict(interface.carried),
             "mil_ops": dict(counts),
-            "compute_precision": request.precision,
+            "compute_precision": "fp16" if request.precision == "fp16" else "fp32",
         },
     )
 

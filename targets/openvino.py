@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import EdgeportError, MissingToolError, VerificationError
+from build.errors import EdgeportError, LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
-from build.legalize.marks import Kept
+from build.legalize.marks import Kept, Region
+from build.legalize.quantized_graph import brings_own
 from targets.checks import name_findings, require_distinct_names, signature_to_json
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
 from targets.openvino_ir.limits import NAN_UNSAFE, wide_integers, width_warnings
-from build.quantize.recognise import is_quantized
-from targets.openvino_ir.own_quantization import expand
+from targets.openvino_ir.marks import clear, present
+from targets.openvino_ir.own_quantization import Stored, expand, store
 from targets.openvino_ir.quantize import small_weights, static
 from targets.openvino_ir.runner import RT_INFO, OpenVinoRunner, compile_model, coverage
+from targets.openvino_ir.weights import float_ops
+from targets.precisions import precision
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -122,19 +125,26 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     require_distinct_names(request.signature, "OpenVINO IR")
     fragile = nan_unsafe(program, NAN_UNSAFE)
     warnings = width_warnings(program)
-    own = is_quantized(program)
+    own = brings_own(program, request)
     kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
+    stored: Mapping[bytes, Stored] = {}
+    floats: dict[str, int] = {}
     if own:
-        legal, note = expand(legal)
+        stored, note = expand(legal)
         warnings = (*warnings, *([note] if note else []))
     try:
         legal = decompose(legal)
         model = convert(legal)
+        store(model, stored)
         set_interface(model, request.signature)
         stable_names(model, request.signature)
-        if not own:
-            model = _quantized(model, request, kept)
+        if precision(request.precision).quantized:
+            region = kept.region(present(model))
+            model = model if own else _quantized(model, request, region)
+            floats = float_ops(model, region.ops)
+            stable_names(model, request.signature)
+        clear(model)
     except EdgeportError:
         raise
     except Exception as error:
@@ -147,19 +157,20 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         compiled = compile_model(ov.Core(), ov.Core().read_model(xml))
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="OpenVINO's CPU plugin") from error
-    return Lowered(files=FILES, coverage=coverage(compiled), warnings=warnings, nan_unsafe=fragile)
+    return Lowered(files=FILES, coverage=coverage(compiled), warnings=warnings, nan_unsafe=fragile, unquantized=floats)
 
 
-def _quantized(model: Any, request: LowerRequest, kept: Kept) -> Any:
+def _quantized(model: Any, request: LowerRequest, region: Region) -> Any:
+    """The model at the request's precision."""
     match request.precision:
         case "int8-static":
             names = [spec.name for spec in request.signature.inputs]
-            return static(model, request.calibration, names, kept)
-        case "int8-weight":
-            return small_weights(model, 8, kept)
-        case "int4-weight":
-            return small_weights(model, 4, kept)
-    return model
+            return static(model, request.calibration, names, region)
+        case "int8-weight" | "int4-weight":
+            return small_weights(model, precision(request.precision).weight_bits, region)
+    raise LoweringError(
+        f"OpenVINO has no recipe for precision '{request.precision}'", op="the program", remedy="Use int8-static."
+    )
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.errors import MissingToolError, VerificationError
+from build.errors import LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
 from build.legalize.marks import Kept
+from build.legalize.quantized_graph import brings_own, require_static
 from targets.checks import name_findings, require_distinct_names
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
@@ -16,10 +17,8 @@ from targets.onnx_web.dynamic import dynamic
 from targets.onnx_web.four_bits import four_bits
 from targets.onnx_web.marks import present
 from targets.onnx_web.model import FILE, coverage, export, halve_weights, save, set_interface, strip
-from targets.onnx_web.runner import OrtRunner, session
-from build.quantize.recognise import is_quantized
-from build.legalize.quantized_graph import require_static
 from targets.onnx_web.own_quantization import unsigned
+from targets.onnx_web.runner import OrtRunner, session
 from targets.onnx_web.static import static
 from targets.onnx_web.weights import float_ops, store_small
 from targets.precisions import precision
@@ -104,7 +103,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     """
     require_distinct_names(request.signature, "ONNX")
     fragile = nan_unsafe(program, _NAN_UNSAFE)
-    own = is_quantized(program)
+    own = brings_own(program, request)
     kept = Kept.mark(program, request.keep_float)
     legal = legalize(program, REWRITES)
     if own:
@@ -127,7 +126,14 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         session(request.directory / FILE)
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="ONNX Runtime") from error
-    return Lowered(files=files, coverage=coverage(model), warnings=notes, nan_unsafe=fragile, unquantized=floats, contract={"opset": OPSET})
+    return Lowered(
+        files=files,
+        coverage=coverage(model),
+        warnings=notes,
+        nan_unsafe=fragile,
+        unquantized=floats,
+        contract={"opset": OPSET},
+    )
 
 
 def _quantized(model: Any, request: LowerRequest, kept: Kept) -> tuple[Any, dict[str, int]]:
@@ -144,6 +150,10 @@ def _quantized(model: Any, request: LowerRequest, kept: Kept) -> tuple[Any, dict
             store_small(model, region.ops)
         case "int8-weight":
             store_small(model, region.ops)
+        case _:
+            raise LoweringError(
+                f"ONNX has no recipe for precision '{request.precision}'", op="the program", remedy="Use int8-static."
+            )
     return model, float_ops(model, region.ops)
 
 

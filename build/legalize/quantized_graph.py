@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from build.errors import LoweringError
+from build.errors import InputError, LoweringError
 from build.legalize.constants import add_constant, constant_value, drop_unused_constants
 from build.legalize.core import graph_pass
 from build.program import op_name, source_of
+from build.quantize.recognise import is_quantized
+from targets.contract import LowerRequest
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -33,6 +35,29 @@ def bounds(node: Node) -> tuple[int, int]:
     """``quant_min`` and ``quant_max`` of a quantize or dequantize op."""
     at = 4 if "per_channel" in op_name(node) else 3
     return int(node.args[at]), int(node.args[at + 1])
+
+
+def brings_own(program: ExportedProgram, request: LowerRequest) -> bool:
+    """Whether the program is quantised already, which then decides its precision.
+
+    Raises:
+        LoweringError: the request is for another quantised precision than int8-static.
+        InputError: the request keeps nodes in floating point.
+    """
+    if not is_quantized(program):
+        return False
+    if request.precision not in ("fp32", "fp16", "int8-static"):
+        raise LoweringError(
+            f"the program brings its own quantisation, and {request.precision} is another",
+            op="the program",
+            remedy="Build it at int8-static, or give Edgeport the float model.",
+        )
+    if request.keep_float:
+        raise InputError(
+            f"--keep-float {request.keep_float[0]}: the program brings its own quantisation, which stays as it is",
+            remedy="Leave that layer out where the model is quantised.",
+        )
+    return True
 
 
 def require_static(program: ExportedProgram, runtime: str) -> None:
@@ -125,7 +150,7 @@ def _from_affine(program: ExportedProgram, node: Node) -> bool:
 def quantization_constants(program: ExportedProgram) -> ExportedProgram:
     """Scales as numbers, weights as the integers that they are quantised to; 32-bit biases as floats."""
     import torch
-    import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers the ops)
+    import torch.ao.quantization.fx._decomposed
 
     changed = [_numbers(program, n) for n in calls(program, *_WITH_TENSORS)]
     changed += [_from_affine(program, n) for n in calls(program, *_AFFINE)]
@@ -167,4 +192,3 @@ def quantization_bounds(program: ExportedProgram) -> ExportedProgram:
         clamped.meta = {**node.meta, "val": value.meta["val"]}
         node.args = (clamped, scale, zero, info.min, info.max, dtype)
     return program
-

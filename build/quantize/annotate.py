@@ -7,7 +7,7 @@ stays float: an 8-bit range over a mask of -10,000 would hold nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from build.quantize.regions import float_values, packet
@@ -121,7 +121,7 @@ def value_spec() -> Any:
 
 
 def static_quantizer(keep: Iterable[str] = ()) -> Any:
-    """A torchao quantizer for 8-bit weights and values with calibrated ranges; ``keep``: names of nodes that stay float."""
+    """A torchao quantizer for 8-bit weights and calibrated 8-bit values; ``keep``: names of nodes that stay float."""
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class Static(Quantizer):
@@ -167,15 +167,16 @@ def annotate_static(graph: Graph, keep: Iterable[str], spec: Any) -> None:
             annotate(last, {}, spec)
 
 
-def weight_quantizer(bits: int = 8, *, leave: Iterable[str] = ()) -> Any:
+def weight_quantizer(bits: Mapping[str, int] | None = None, *, leave: Iterable[str] = ()) -> Any:
     """A torchao quantizer for weights alone, values staying float.
 
     Args:
-        bits: per stored weight.
-        leave: ops (``aten.linear``) whose weights are left alone.
+        bits: op (``aten.linear``) -> bits per stored weight, where it is not 8.
+        leave: ops whose weights are left alone.
     """
     from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, Quantizer
 
+    of = bits or {}
     wanted = set(WEIGHTED) - set(leave)
 
     class WeightsAlone(Quantizer):
@@ -186,7 +187,7 @@ def weight_quantizer(bits: int = 8, *, leave: Iterable[str] = ()) -> Any:
                     continue
                 if _KEY in node.meta and weight in node.meta[_KEY].input_qspec_map:
                     continue
-                inputs = {weight: weight_spec(channel_axis(node), bits)}
+                inputs = {weight: weight_spec(channel_axis(node), of.get(packet(node), 8))}
                 node.meta[_KEY] = QuantizationAnnotation(input_qspec_map=inputs, output_qspec=None, _annotated=True)
             return model
 

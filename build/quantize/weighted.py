@@ -1,9 +1,7 @@
-"""Which ops carry weights, where, and whether those weights are stored as small integers."""
+"""Which ops carry weights, and where."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.quantize.regions import packet
@@ -30,8 +28,6 @@ WEIGHTED: dict[str, tuple[int, int]] = {
 }
 #: Position of ``groups`` in the arguments of transposed convolutions, and of ``transposed`` in ``convolution``'s.
 _GROUPS, _TRANSPOSED = 6, 6
-#: Ops that carry weights as lists of tensors; no recipe here quantises them.
-_RECURRENT = frozenset(("aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"))
 
 
 def channel_axis(node: Node) -> int:
@@ -60,35 +56,3 @@ def weight_of(node: Any) -> Node | None:
 def constants(program: ExportedProgram) -> set[str]:
     """Names of the placeholders that stand for parameters, buffers and lifted constants."""
     return {s.arg.name for s in program.graph_signature.input_specs if s.kind.name != "USER_INPUT"}
-
-
-def unquantized(program: ExportedProgram, keep: Sequence[str] = ()) -> dict[str, int]:
-    """Op name -> count of the ops whose weights are stored in floating point, those named in ``keep`` left out."""
-    known = constants(program)
-    found: Counter[str] = Counter()
-    for node in program.graph.nodes:
-        if node.op != "call_function" or node.name in keep:
-            continue
-        if packet(node) in _RECURRENT or _float_weight(node, known):
-            found[packet(node)] += 1
-    return dict(sorted(found.items()))
-
-
-def _float_weight(node: Node, known: set[str]) -> bool:
-    """Whether the weight comes from stored floats alone: from no input of the program, and from no integers."""
-    weight = weight_of(node)
-    if weight is None:
-        return False
-    leaves = list(_leaves(weight))
-    return bool(leaves) and all(n.name in known and n.meta["val"].is_floating_point() for n in leaves)
-
-
-def _leaves(node: Node) -> Iterator[Node]:
-    queue, seen = [node], {node}
-    while queue:
-        current = queue.pop()
-        if current.op == "placeholder":
-            yield current
-        new = [n for n in current.all_input_nodes if n not in seen]
-        seen.update(new)
-        queue += new

@@ -37,6 +37,11 @@ class LocalTransport:
     def receive(self, remote: str, local: Path, *, max_bytes: int) -> None:
         """Copy back."""
         try:
+            size = Path(remote).stat().st_size
+            if size > max_bytes:
+                raise RejectedResultError(
+                    f"{Path(remote).name} has {size} bytes, more than the {max_bytes} it may have"
+                )
             shutil.copyfile(remote, local)
         except OSError as error:
             raise RejectedResultError(f"cannot copy {Path(remote).name}: {error.strerror or error}") from error

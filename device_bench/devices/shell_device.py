@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from build.cache import sha256_file
-from build.errors import DeviceError, DeviceLostError, HarnessError, RejectedResultError
+from build.errors import DeviceError, DeviceLostError, HarnessError
 from build.log import say
 from device_bench.devices.base import Completed, Conditions, Facts, Pushed, safe_name
 from device_bench.devices.survey import CONDITIONS_SCRIPT, FACTS_SCRIPT, read_conditions, read_facts
@@ -113,6 +113,7 @@ class ShellDevice:
         there = self._remote_hashes(list(wanted))
         missing = {remote: pair for remote, pair in wanted.items() if there.get(remote) != pair[1]}
         total = sum(local.stat().st_size for local, _ in missing.values())
+        self._make_folders(list(missing))
         sent = 0
         for remote, (local, digest) in missing.items():
             size = local.stat().st_size
@@ -134,16 +135,7 @@ class ShellDevice:
 
     def pull(self, remote: str, local: Path, *, max_bytes: int) -> None:
         """See the Protocol."""
-        path = self.path(remote)
-        done = self._shell(f"wc -c < {shlex.quote(path)}")
-        if done.code != 0:
-            raise RejectedResultError(f"{self.name}: {remote} is not on the device: {_why(done)}")
-        size = int(done.stdout.split()[0])
-        if size > max_bytes:
-            raise RejectedResultError(f"{self.name}: {remote} has {size} bytes, more than the {max_bytes} it may have")
-        self._transport.receive(path, local, max_bytes=max_bytes)
-        if local.stat().st_size != size:
-            raise DeviceLostError(f"{self.name}: {remote} arrived with {local.stat().st_size} of {size} bytes")
+        self._transport.receive(self.path(remote), local, max_bytes=max_bytes)
 
     def remove(self, paths: Sequence[str]) -> None:
         """See the Protocol."""
@@ -184,27 +176,37 @@ class ShellDevice:
                 found[paths[int(match[1])]] = match[2]
         return found
 
+    def _make_folders(self, remotes: Sequence[str]) -> None:
+        """The folders of files that are to be sent, without what broken transfers left of the same files."""
+        if not remotes:
+            return
+        folders = " ".join(shlex.quote(f) for f in sorted({str(PurePosixPath(r).parent) for r in remotes}))
+        parts = " ".join(f"{shlex.quote(r)}.part-*" for r in remotes)
+        done = self._shell(f"mkdir -p {folders} && rm -f {parts}")
+        if done.code != 0:
+            raise DeviceError(f"{self.name}: cannot make a folder on the device: {_why(done)}")
+
     def _send(self, local: Path, remote: str, digest: str) -> None:
         part = f"{remote}.part-{uuid.uuid4().hex[:8]}"
-        folder = shlex.quote(str(PurePosixPath(remote).parent))
-        done = self._shell(f"mkdir -p {folder} && rm -f {shlex.quote(remote)}.part-*")
-        if done.code != 0:
-            raise DeviceError(f"{self.name}: cannot make a folder for {PurePosixPath(remote).name}: {_why(done)}")
+        name, there, target = PurePosixPath(remote).name, shlex.quote(part), shlex.quote(remote)
         try:
             self._transport.send(local, part)
-            got = self._remote_hashes([part]).get(part)
-            if got != digest:
-                raise DeviceError(
-                    f"{self.name}: {PurePosixPath(remote).name} arrived damaged ({str(got)[:12]}, not {digest[:12]})",
-                    remedy="Is the device's disk full?",
-                )
-            done = self._shell(f"chmod 755 {shlex.quote(part)} && mv -f {shlex.quote(part)} {shlex.quote(remote)}")
+            done = self._shell(
+                f"sum=$(sha256sum < {there}); echo ${{sum%% *}}; "
+                f'[ "${{sum%% *}}" = {digest} ] && chmod 755 {there} && mv -f {there} {target}'
+            )
             if done.code != 0:
-                raise DeviceError(f"{self.name}: cannot put {PurePosixPath(remote).name} in place: {_why(done)}")
+                got = done.stdout.strip()
+                if got != digest:
+                    raise DeviceError(
+                        f"{self.name}: {name} arrived damaged (sha256 {got[:12]}, not {digest[:12]})",
+                        remedy="Is the device's disk full?",
+                    )
+                raise DeviceError(f"{self.name}: cannot put {name} in place: {_why(done)}")
         except DeviceLostError:
             raise
         except DeviceError:
-            self._shell(f"rm -f {shlex.quote(part)}")
+            self._shell(f"rm -f {there}")
             raise
 
 

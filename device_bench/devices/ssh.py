@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +30,8 @@ _OPTIONS = (
     "-o",
     "ServerAliveCountMax=3",
 )
+#: what a Unix socket's path may have (sun_path), and what ssh puts at its end: a hash and a temporary suffix.
+_SOCKET_PATH, _SOCKET_NAME = 104, 60
 #: seconds for one file to arrive.
 _COPY_TIMEOUT = 900.0
 
@@ -46,10 +51,16 @@ class SshTransport:
             raise InputError(f"'{host}' is not a host", remedy="Name it as ssh does: user@host, or an alias.")
         self.serial = host
         self._config = () if config is None else ("-F", str(config))
+        # One connection for all commands: a handshake for each would take longer than most of them.
+        self._folder = Path(tempfile.mkdtemp(prefix="edgeport-ssh-"))
+        self._shared: tuple[str, ...] = ()
+        if len(str(self._folder)) + _SOCKET_NAME < _SOCKET_PATH:
+            path = str(self._folder).replace("%", "%%")
+            self._shared = ("-o", "ControlMaster=auto", "-o", f"ControlPath={path}/%C", "-o", "ControlPersist=60")
 
     def _command(self, script: str) -> Sequence[str]:
         # The login shell on the other side may be any: it only has to run sh with one quoted word.
-        return ["ssh", *self._config, *_OPTIONS, "--", self.serial, f"exec sh -c {shlex.quote(script)}"]
+        return ["ssh", *self._config, *_OPTIONS, *self._shared, "--", self.serial, f"exec sh -c {shlex.quote(script)}"]
 
     def shell(self, script: str, *, timeout: float) -> Completed:
         """See :class:`device_bench.devices.shell_device.Transport`."""
@@ -82,8 +93,12 @@ class SshTransport:
             except TimeoutError as error:
                 raise DeviceLostError(f"ssh {self.serial}: {local.name} did not arrive") from error
         self._check(done.returncode, done.stderr)
-        if done.returncode != 0 or local.stat().st_size > max_bytes:
+        if done.returncode != 0:
             raise RejectedResultError(f"ssh {self.serial}: cannot fetch {local.name}: {_last(done.stderr)}")
+        if local.stat().st_size > max_bytes:
+            raise RejectedResultError(
+                f"ssh {self.serial}: {local.name} has more than the {max_bytes} bytes it may have"
+            )
 
     def wait(self, timeout: float) -> bool:
         """Try again until the host answers."""
@@ -99,7 +114,11 @@ class SshTransport:
             time.sleep(1)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """End the shared connection."""
+        if self._shared:
+            with contextlib.suppress(TimeoutError):
+                shell.transfer(["ssh", *self._config, *self._shared, "-O", "exit", "--", self.serial], timeout=10)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _check(self, code: int, stderr: bytes) -> None:
         if code == _SSH_FAILED:

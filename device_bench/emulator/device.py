@@ -179,7 +179,7 @@ class EmulatedDevice:
             # The job file is the last word of the command; its result lies beside it.
             job = script.split()[-1].strip("'\"")
             result = f"{job.rsplit('/', 1)[0]}/result.json"
-            return f"( {script} ); head -c 1000 /dev/urandom > {result}"
+            return f"{script.replace('&& exec ', '&& ', 1)}; head -c 1000 /dev/urandom > {result}"
         return _REPLACED[fault.kind]
 
     async def _shell(self, stream: Stream, command: str, *, framed: bool) -> None:

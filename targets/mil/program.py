@@ -14,6 +14,7 @@ from .blobs import WeightFiles
 from .graph import Block, DimRange, Node, Ref, ValueInfo
 from .reader import GraphReader, described, model_file, read_specification
 from .registry import OPERATIONS
+from .weights import float_ops
 
 #: operations that the run itself understands, because they need blocks or state.
 CONTROL = frozenset({"const", "cond", "while_loop", "read_state", "write_state"})
@@ -28,6 +29,7 @@ class Program:
             program declares; the format gives no bounds for the open ones.
         op_counts: how often each operation stands in the file (constants excepted, bodies of loops included).
         unsupported: the operations among them that the evaluator does not know; a program with any cannot be verified.
+        float_weights: operation -> how many of them read a weight that is stored as floats.
         specification_version: Core ML's version number of the file format (9 is iOS 18).
         opset_version: the same numbering for the meaning of the operations, which the file declares separately.
     """
@@ -37,6 +39,7 @@ class Program:
     states: tuple[ValueInfo, ...]
     op_counts: Mapping[str, int]
     unsupported: tuple[str, ...]
+    float_weights: Mapping[str, int]
     specification_version: int
     opset_version: int
     main: Block
@@ -154,6 +157,7 @@ def load(package: Path) -> Program:
         states=states,
         op_counts=dict(sorted(counts.items())),
         unsupported=tuple(sorted(op for op in counts if op not in OPERATIONS and op not in CONTROL)),
+        float_weights=float_ops(block),
         specification_version=int(specification.specificationVersion),
         opset_version=version,
         main=_prepare(block, {}, version),

@@ -38,7 +38,7 @@ def convert(
         return not wide
 
     half = request.precision == "fp16"
-    target = ct.target.iOS17
+    target = ct.target.iOS18 if request.precision == "int4-weight" else ct.target.iOS17
     try:
         with (
             python_warnings.catch_warnings(),

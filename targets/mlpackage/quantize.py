@@ -1,47 +1,51 @@
-"""A program with small weights, and 8-bit values where they are calibrated, for Core ML: made by PT2E.
+"""Small weights, and 8-bit values where they are calibrated, for Core ML.
 
-coremltools reads the quantize and dequantize ops: weights become constant expressions that Core ML expands, values its
-``quantize`` and ``dequantize`` operations. Its own ``linear_quantize_activations`` needs macOS, and keeps only the last
-calibration sample's range (coremltools 9.0).
+8 bits are made in the program, by PT2E: coremltools reads its quantize and dequantize ops, weights become constant
+expressions that Core ML expands, values its ``quantize`` and ``dequantize`` operations. Its own
+``linear_quantize_activations`` needs macOS, and keeps only the last calibration sample's range (coremltools 9.0).
+4 bits are made in the converted model, by coremltools: a program has no integers of 4 bits.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
+from build.legalize.quantized_graph import brings_own, require_static
 from build.quantize.annotate import static_quantizer, weight_quantizer
 from build.quantize.pt2e import quantize
-from build.quantize.recognise import is_quantized
-from build.quantize.weighted import unquantized
+from build.quantize.regions import check_names, packet
+from build.quantize.weighted import weight_of
 from targets.contract import LowerRequest
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
+    from torch.fx import Node
 
     from targets.contract import Array
 
+#: weights of one output channel that share a scale at 4 bits; coremltools' own default.
+BLOCK = 32
 
-def quantized(program: ExportedProgram, request: LowerRequest) -> tuple[ExportedProgram, dict[str, int]]:
-    """The program at the request's precision, and the ops whose weights stayed in floating point.
+
+def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgram:
+    """The program at an 8-bit precision; at 4 bits, and where it brings its own quantisation, as it is.
 
     Raises:
         InputError: a name in ``keep_float`` cannot be kept.
+        LoweringError: the program's own quantisation is not one that Core ML has.
     """
     keep = request.keep_float
-    if is_quantized(program):
-        if keep:
-            raise InputError(
-                f"--keep-float {keep[0]}: the program brings its own quantisation, which is kept as it is",
-                remedy="Take the quantisation off that layer before export.",
-            )
-        return program, unquantized(program)
+    if brings_own(program, request):
+        require_static(program, "Core ML")
+        return program
+    if request.precision == "int4-weight":
+        return program
     if request.precision == "int8-static":
-        made = quantize(program, static_quantizer(keep), request.calibration, keep_float=keep)
-    else:
-        made = quantize(program, weight_quantizer(8), [_zeros(request)], keep_float=keep)
-    return made, unquantized(made, keep)
+        return quantize(program, static_quantizer(keep), request.calibration, keep_float=keep)
+    return quantize(program, weight_quantizer(), [_zeros(request)], keep_float=keep)
 
 
 def _zeros(request: LowerRequest) -> Mapping[str, Array]:
@@ -52,3 +56,64 @@ def _zeros(request: LowerRequest) -> Mapping[str, Array]:
         t.name: np.zeros([d if isinstance(d, int) else max(d.lo, 1) for d in t.shape], np.dtype(t.dtype))
         for t in request.signature.inputs
     }
+
+
+def kept_weights(program: ExportedProgram, request: LowerRequest) -> dict[str, tuple[str, str]]:
+    """Kept node with a weight -> MIL's operation for it, and the weight's name in the program."""
+    check_names(program, request.keep_float)
+    targets = {s.arg.name: str(s.target) for s in program.graph_signature.input_specs if s.target is not None}
+    found = {}
+    for node in program.graph.nodes:
+        weight = weight_of(node) if node.name in request.keep_float else None
+        if weight is not None and weight.name in targets:
+            found[node.name] = (_operation(node), targets[weight.name])
+    return found
+
+
+def _operation(node: Node) -> str:
+    name = packet(node).removeprefix("aten.")
+    if name.startswith("conv"):
+        return "conv_transpose" if "transpose" in name else "conv"
+    return {"linear": "linear", "addmm": "linear", "embedding": "gather"}.get(name, "matmul")
+
+
+def left_float(found: Mapping[str, int], kept: Mapping[str, tuple[str, str]]) -> dict[str, int]:
+    """The float weights that an artifact holds, without those that the request keeps."""
+    rest = Counter(found)
+    rest.subtract(Counter(operation for operation, _ in kept.values()))
+    return {op: n for op, n in sorted(rest.items()) if n > 0}
+
+
+def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
+    """The converted model with weights of 4 bits in blocks, and of 8 where a row is no multiple of a block.
+
+    Raises:
+        InputError: the weight of a kept node is not to be found in the converted model.
+    """
+    import coremltools.optimize.coreml as cto
+
+    known = cto.get_weights_metadata(model, weight_threshold=1)
+    names: dict[str, None] = {}
+    for node, (_, target) in kept.items():
+        name = next((n for n in known if n in (_plain(target), f"{_plain(target)}_to_fp16")), None)
+        if name is None:
+            raise InputError(
+                f"--keep-float {node}: coremltools merged its weight with others",
+                remedy="Keep it at int8-weight, or keep the layer before or after it.",
+            )
+        names[name] = None
+    blocks = cto.OpLinearQuantizerConfig(
+        mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=BLOCK, weight_threshold=1
+    )
+    rows = cto.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8", weight_threshold=1)
+    fitting = {n: blocks for n, w in known.items() if _fits(w.val) and n not in names}
+    config = cto.OptimizationConfig(global_config=rows, op_name_configs={**fitting, **names})
+    return cto.linear_quantize_weights(model, config)
+
+
+def _plain(target: str) -> str:
+    return target.replace(".", "_")
+
+
+def _fits(values: Any) -> bool:
+    return values.ndim > 1 and values.shape[1] % BLOCK == 0

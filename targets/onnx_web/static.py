@@ -4,24 +4,58 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.marks import Region
 from targets.onnx_web.marks import mark_of
-from targets.onnx_web.weights import drop_unused
+from targets.onnx_web.weights import drop_unused, weights
 
 if TYPE_CHECKING:
     from targets.contract import Array
 
-#: ops computed in 8 bits. What is left out loses more accuracy than it gains speed (normalisations, softmax), or has
-#: no 8-bit kernel; an embedding's rows get a scale each elsewhere.
-OPS = (
-    *("Conv", "Gemm", "MatMul", "Add", "Mul", "Relu", "Clip", "MaxPool", "AveragePool", "GlobalAveragePool"),
-    *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Resize", "Split"),
+#: ops over a stored weight: computed in integers.
+_WEIGHTED = ("Conv", "Gemm", "MatMul")
+#: ops on several values that have integer kernels; all values must be integers already.
+_COMBINING = ("Add", "Mul", "Concat")
+#: ops that hand integers on.
+_SHARING = (
+    *("Relu", "Clip", "MaxPool", "AveragePool", "GlobalAveragePool", "Reshape", "Transpose", "Squeeze", "Unsqueeze"),
+    *("Flatten", "Resize", "Split"),
 )
+
+
+def integer_nodes(graph: Any, leave: Collection[int] = ()) -> list[Any]:
+    """The nodes to compute in 8 bits: layers with stored weights, and what combines or hands on their values.
+
+    A sum with a value that was never an integer stays float: an attention mask of -10,000 has a range in which nothing
+    else is left of 8 bits. So do products of two computed values and all that feeds a normalisation.
+
+    Args:
+        leave: ids of nodes that stay float.
+    """
+    heavy = {id(w.node) for w in weights(graph) if w.slot == 1}
+    made: set[str] = set()
+    found = []
+    for node in graph.node:
+        if id(node) in leave:
+            continue
+        if node.op_type in _WEIGHTED and id(node) in heavy:
+            found.append(node)
+            if node.op_type == "Conv":  # the others hand floats on, see NO_OUTPUT
+                made.update(node.output)
+        elif (node.op_type in _COMBINING and all(i in made for i in node.input)) or (
+            node.op_type in _SHARING and node.input[0] in made
+        ):
+            found.append(node)
+            made.update(node.output)
+    return found
+
+
+#: ops whose result is rounded to 8 bits only where an integer op reads it: their biases are added in float.
+NO_OUTPUT = ("MatMul", "Gemm")
 
 
 @contextmanager
@@ -59,7 +93,9 @@ def static(model: Any, calls: Sequence[Mapping[str, Array]], region: Region) -> 
 
     for i, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{i}"
-    out = [n.name for n in model.graph.node if mark_of(n) in region.values]
+    chosen = integer_nodes(model.graph, {id(n) for n in model.graph.node if mark_of(n) in region.values})
+    if not chosen:
+        return model
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "quantized.onnx"
         quantize_static(
@@ -67,12 +103,16 @@ def static(model: Any, calls: Sequence[Mapping[str, Array]], region: Region) -> 
             path,
             _reader(calls),
             quant_format=QuantFormat.QDQ,
-            op_types_to_quantize=list(OPS),
+            op_types_to_quantize=sorted({n.op_type for n in chosen}),
             per_channel=True,
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QUInt8,
-            nodes_to_exclude=out,
-            extra_options={"WeightSymmetric": True, "ActivationSymmetric": False},
+            nodes_to_quantize=[n.name for n in chosen],
+            extra_options={
+                "WeightSymmetric": True,
+                "ActivationSymmetric": False,
+                "OpTypesToExcludeOutputQuantization": list(NO_OUTPUT),
+            },
         )
         quantized = onnx.load(path)
     keep_values(quantized, region)

@@ -124,7 +124,9 @@ def store_small(model: Any, keep: Collection[str]) -> None:
 
 def drop_unused(model: Any) -> None:
     """Remove the initializers that nothing reads any more."""
-    used = {n for g in graphs(model.graph) for node in g.node for n in node.input} | {v.name for v in model.graph.output}
+    used = {n for g in graphs(model.graph) for node in g.node for n in node.input} | {
+        v.name for v in model.graph.output
+    }
     used |= {v.name for g in graphs(model.graph) for v in g.output}
     for graph in graphs(model.graph):
         kept = [t for t in graph.initializer if t.name in used]

@@ -99,7 +99,7 @@ def stable_names(model: Any, signature: Signature) -> None:
         kind = node.get_type_name()
         if kind in ("Parameter", "Result") and node.get_friendly_name() in io:
             continue
-        base = re.sub(r"(_\d+)+$", "", node.get_friendly_name().rsplit("/", 1)[-1])
+        base = re.sub(r"(_+\d+)+$", "", node.get_friendly_name().rsplit("/", 1)[-1])
         node.set_friendly_name(f"{base or kind}__{i}")
         for port in node.outputs():
             if not port.get_names() & io:

@@ -74,7 +74,8 @@ class Recipe:
         }
         kept = self.kept.region(present).ops if self.kept.names else frozenset()
         if not self.own:
-            weights.quantize_weights(model, kept, dynamic=self.precision.activations == "dynamic")
+            dynamic = self.precision.activations == "dynamic"
+            weights.quantize_weights(model, kept, dynamic=dynamic, bits=self.precision.weight_bits)
         return weights.unquantized(model, kept)
 
 

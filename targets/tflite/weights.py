@@ -1,8 +1,8 @@
 """Weights stored as small integers in the file, with a scale for every output channel.
 
 Three ways to read them: an op over floats gets them through a ``DEQUANTIZE``, which LiteRT computes once; an op with a
-kernel for floats and integer weights ranges its floats at run time (int8-dynamic); a table of embeddings is scaled as it
-is looked up.
+kernel for floats and integer weights ranges its floats at run time (int8-dynamic); a table of embeddings is scaled as
+it is looked up.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ WEIGHTED: dict[str, tuple[int, int]] = {
 #: Ops with kernels for float values and 8-bit weights, and the version of their kernel that has scales per channel
 #: (``op_version.cc`` of LiteRT). A depthwise convolution has one too, but XNNPACK doesn't take it.
 _HYBRID = {"CONV_2D": 5, "FULLY_CONNECTED": 12}
-#: The version of ``EMBEDDING_LOOKUP`` and ``DEQUANTIZE`` with a scale per row and per channel.
-_LOOKUP, _DEQUANTIZE = 4, 5
+#: The version of ``EMBEDDING_LOOKUP`` with a scale per row, and of ``DEQUANTIZE`` with a scale per channel (by bits).
+_LOOKUP, _DEQUANTIZE = 4, {8: 5, 4: 6}
+#: Ops whose weights may have four bits; a convolution's few weights per channel do not bear so few.
+_FOUR_BITS = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+#: ``TensorType.INT4`` of the schema: two to a byte, the first in the lower half.
+_INT4 = 17
 #: How names of tensors begin that are not the program's nodes'.
 _NOT_NODES = ("arith.", "serving_", "edgeport")
 
@@ -79,23 +83,24 @@ def unquantized(model: Any, keep: Collection[str]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def quantize_weights(model: Any, keep: Collection[str], *, dynamic: bool) -> None:
-    """Store the float weights as 8-bit integers, except those of ops made of nodes in ``keep``.
+def quantize_weights(model: Any, keep: Collection[str], *, dynamic: bool, bits: int = 8) -> None:
+    """Store the float weights as integers, except those of ops made of nodes in ``keep``.
 
     Args:
         model: a ``ModelT``, changed in place.
         keep: names of the program's nodes.
         dynamic: let ops that can range their values at run time.
+        bits: of the weights of linear layers and embeddings, 8 or 4; others have 8.
     """
     for graph in model.subgraphs:
-        _Weights(model, graph, set(keep), dynamic).quantize()
+        _Weights(model, graph, set(keep), dynamic, bits).quantize()
 
 
 class _Weights:
-    def __init__(self, model: Any, graph: Any, keep: set[str], dynamic: bool) -> None:
-        self._model, self._graph, self._keep, self._dynamic = model, graph, keep, dynamic
+    def __init__(self, model: Any, graph: Any, keep: set[str], dynamic: bool, bits: int) -> None:
+        self._model, self._graph, self._keep, self._dynamic, self._bits = model, graph, keep, dynamic, bits
         self._builder = ShapeBuilder(model, graph, {})
-        self._stored: dict[tuple[int, int], int] = {}
+        self._stored: dict[tuple[int, int, int], int] = {}
         self._widened: dict[int, int] = {}
 
     def quantize(self) -> None:
@@ -107,6 +112,14 @@ class _Weights:
             if tensor.type == DTYPES["float32"]:
                 self._replace(operator, position)
         self._builder.finish()
+        self._drop_unread()
+
+    def _drop_unread(self) -> None:
+        """Let go of the floats that nothing reads any more: what no tensor refers to is not written."""
+        read = {int(t) for o in self._graph.operators for t in o.inputs} | {int(t) for t in self._graph.outputs}
+        for index, _, _ in self._stored:
+            if index not in read:
+                self._graph.tensors[index].buffer = 0
 
     def _replace(self, operator: Any, position: int) -> None:
         name = flatbuffer.opcode_name(self._model, operator)
@@ -115,7 +128,8 @@ class _Weights:
         axis = WEIGHTED[name][1] % rank
         if name == "BATCH_MATMUL" and operator.builtinOptions is not None and operator.builtinOptions.adjY:
             axis = rank - 2
-        stored = self._integers(index, axis)
+        bits = self._bits if name in _FOUR_BITS else 8
+        stored = self._integers(index, axis, bits)
         if name == "EMBEDDING_LOOKUP":
             operator.opcodeIndex = self._builder.opcode(name, version=_LOOKUP)
         elif self._dynamic and name in _HYBRID and not self._grouped(operator, name):
@@ -123,7 +137,7 @@ class _Weights:
             if name == "FULLY_CONNECTED" and operator.builtinOptions is not None:
                 operator.builtinOptions.asymmetricQuantizeInputs = False
         else:
-            stored = self._widen(stored, index)
+            stored = self._widen(stored, index, bits)
         operator.inputs[position] = stored
 
     def _grouped(self, operator: Any, name: str) -> bool:
@@ -133,43 +147,53 @@ class _Weights:
         value, weight = (flatbuffer.shape_of(self._graph.tensors[int(t)]) for t in operator.inputs[:2])
         return bool(value[3] != weight[3])
 
-    def _integers(self, index: int, axis: int) -> int:
+    def _integers(self, index: int, axis: int, bits: int) -> int:
         import numpy as np
         from ai_edge_litert import schema_py_generated as schema
 
-        if (index, axis) in self._stored:
-            return self._stored[index, axis]
+        if (index, axis, bits) in self._stored:
+            return self._stored[index, axis, bits]
         tensor = self._graph.tensors[index]
         shape = flatbuffer.shape_of(tensor)
         data = flatbuffer.buffer_bytes(self._model.buffers[tensor.buffer])
-        integers, scales = _round(np.frombuffer(data, np.float32).reshape(shape), axis)
-        new = self._builder.raw_constant(integers.tobytes(), shape, DTYPES["int8"])
+        integers, scales = _round(np.frombuffer(data, np.float32).reshape(shape), axis, bits)
+        content, kind = (integers.tobytes(), DTYPES["int8"]) if bits == 8 else (_packed(integers), _INT4)
+        new = self._builder.raw_constant(content, shape, kind)
         made = self._graph.tensors[new]
         made.name = flatbuffer.text(tensor.name).encode()
         made.quantization = schema.QuantizationParametersT()
         made.quantization.scale = scales
         made.quantization.zeroPoint = np.zeros(len(scales), np.int64)
         made.quantization.quantizedDimension = axis
-        self._stored[index, axis] = new
+        self._stored[index, axis, bits] = new
         return new
 
-    def _widen(self, stored: int, index: int) -> int:
+    def _widen(self, stored: int, index: int, bits: int) -> int:
         if stored not in self._widened:
             wide = self._builder.tensor(flatbuffer.shape_of(self._graph.tensors[index]), DTYPES["float32"])
-            self._builder.op("DEQUANTIZE", [stored], wide, "DequantizeOptions", version=_DEQUANTIZE)
+            self._builder.op("DEQUANTIZE", [stored], wide, "DequantizeOptions", version=_DEQUANTIZE[bits])
             self._widened[stored] = wide
         return self._widened[stored]
 
 
-def _round(values: Any, axis: int) -> tuple[Any, Any]:
-    """Integers from -127 to 127 and a scale for each slice along ``axis``; rounding to even, as PyTorch's."""
+def _round(values: Any, axis: int, bits: int) -> tuple[Any, Any]:
+    """Symmetric integers and a scale for each slice along ``axis``; rounding to even, as PyTorch's."""
     import numpy as np
 
-    others = tuple(a for a in range(values.ndim) if a != axis)
-    largest = np.abs(values).max(axis=others)
+    top = 2 ** (bits - 1) - 1
+    largest = np.abs(values).max(axis=tuple(a for a in range(values.ndim) if a != axis))
     # A slice of zeros has any scale; float32's own smallest normal number is no safe divisor.
-    scales = np.maximum(largest / 127, np.finfo(np.float32).eps).astype(np.float32)
+    scales = np.maximum(largest / top, np.finfo(np.float32).eps).astype(np.float32)
     shape = [1] * values.ndim
     shape[axis] = len(scales)
-    integers = np.clip(np.rint(values / scales.reshape(shape)), -127, 127).astype(np.int8)
+    integers = np.clip(np.rint(values / scales.reshape(shape)), -top, top).astype(np.int8)
     return integers, scales
+
+
+def _packed(integers: Any) -> bytes:
+    """Two 4-bit integers to a byte."""
+    import numpy as np
+
+    flat = integers.reshape(-1).astype(np.uint8) & 15
+    flat = np.append(flat, np.zeros(len(flat) % 2, np.uint8))
+    return bytes(flat[0::2] | flat[1::2] << 4)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
-from build.quantize.annotate import Integers, annotate_static, is_annotated, last_of, weight_quantizer
+from build.quantize.annotate import Integers, annotate_static, is_annotated, last_of, weight_quantizer, weight_spec
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from build.quantize.regions import packet
@@ -49,7 +49,7 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
     elif wanted.activations == "dynamic":
         quantizer = _dynamic()
     else:
-        quantizer = weight_quantizer(wanted.weight_bits)
+        quantizer = weight_quantizer({"aten.linear": wanted.weight_bits})
     return quantize(program, quantizer, request.calibration, keep_float=keep)
 
 
@@ -69,7 +69,7 @@ def already_quantized(request: LowerRequest) -> InputError:
 def _static(keep: Sequence[str]) -> Any:
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
 
-    config = xq.get_symmetric_quantization_config(is_per_channel=True)
+    config = _with_fine_weights(xq.get_symmetric_quantization_config(is_per_channel=True))
     weights = weight_quantizer(leave=_FLOAT_KERNELS)
 
     class Static(xq.XNNPACKQuantizer):
@@ -87,6 +87,15 @@ def _static(keep: Sequence[str]) -> Any:
             return annotated
 
     return Static().set_global(config)
+
+
+def _with_fine_weights(config: Any) -> Any:
+    """XNNPACK's configuration without its floor of 1/4096 under a weight's scale, which small weights fall below."""
+    from torchao.quantization.pt2e.quantizer import QuantizationConfig
+
+    return QuantizationConfig(
+        config.input_activation, config.output_activation, weight_spec(0), config.bias, config.is_qat
+    )
 
 
 def _bounds_inside(model: GraphModule) -> GraphModule:
@@ -115,7 +124,7 @@ def _dynamic() -> Any:
     """Dynamic ranges where XNNPACK has kernels for them (2D convolutions, linear layers); weights alone elsewhere."""
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
 
-    config = xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    config = _with_fine_weights(xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True))
     weights = weight_quantizer()
 
     class Dynamic(xq.XNNPACKQuantizer):

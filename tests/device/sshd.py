@@ -70,10 +70,16 @@ def running(folder: Path) -> Iterator[Sshd]:
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host_key\nPidFile none\nStrictModes no\n"
         f"AuthorizedKeysFile {folder}/user_key.pub\nPasswordAuthentication no\nUsePAM no\nPermitRootLogin yes\n"
     )
-    client.write_text(
-        f"Host board\n  HostName 127.0.0.1\n  Port {port}\n  User {getpass.getuser()}\n  IdentityFile {folder}/user_key\n"
-        f"  IdentitiesOnly yes\n  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking accept-new\n"
-    )
+    options = {
+        "HostName": "127.0.0.1",
+        "Port": port,
+        "User": getpass.getuser(),
+        "IdentityFile": f"{folder}/user_key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": f"{folder}/known_hosts",
+        "StrictHostKeyChecking": "accept-new",
+    }
+    client.write_text("Host board\n" + "".join(f"  {name} {value}\n" for name, value in options.items()))
     command, environment = _command(folder, server)
     log = folder / "sshd.log"
     with log.open("wb") as stream:

@@ -15,6 +15,14 @@ Call read_call(const nlohmann::json& value, std::size_t inputs) {
   return call;
 }
 
+Input read_input(const nlohmann::json& value) {
+  Input input{value.at("name").get<std::string>(), value.at("dtype").get<std::string>(), {}};
+  for (const auto& range : value.at("shape")) {
+    input.shape.emplace_back(range.at(0).get<std::int64_t>(), range.at(1).get<std::int64_t>());
+  }
+  return input;
+}
+
 }  // namespace
 
 Job read_job(const std::string& path) {
@@ -30,7 +38,7 @@ Job read_job(const std::string& path) {
     job.artifact = value.at("artifact").get<std::string>();
     job.artifact_sha256 = value.at("artifact_sha256").get<std::string>();
     job.tensors = value.at("tensors").get<std::string>();
-    job.inputs = value.at("inputs").get<std::vector<std::string>>();
+    for (const auto& input : value.at("inputs")) job.inputs.push_back(read_input(input));
     job.outputs = value.at("outputs").get<std::vector<std::string>>();
     job.timed = read_call(value.at("timed"), job.inputs.size());
     for (const auto& call : value.at("calls")) job.calls.push_back(read_call(call, job.inputs.size()));

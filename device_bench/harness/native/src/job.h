@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace harness {
@@ -16,12 +17,20 @@ struct Call {
   std::vector<std::string> tensors;
 };
 
+// An input as the program declares it; every tensor of every call is checked against it. The runtimes check less:
+// ExecuTorch only the total size, LiteRT not even the rank.
+struct Input {
+  std::string name;
+  std::string dtype;  // as safetensors spells it
+  std::vector<std::pair<std::int64_t, std::int64_t>> shape;  // least and largest size of each dimension
+};
+
 struct Job {
   std::string id;
   std::string artifact;
   std::string artifact_sha256;
   std::string tensors;
-  std::vector<std::string> inputs;   // names, in the program's order
+  std::vector<Input> inputs;         // in the program's order
   std::vector<std::string> outputs;  // names, in the program's order
   Call timed;
   std::vector<Call> calls;  // the evaluation set

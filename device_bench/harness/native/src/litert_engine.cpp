@@ -209,7 +209,9 @@ class LiteRtEngine final : public Engine {
       check(LiteRtGetSignatureKey(signature, &key), "load", "cannot read a signature's key");
       Entry entry;
       entry.index = i;
-      entry.inputs = places(job.inputs, read_side(signature, true, entry.input_types), "input");
+      std::vector<std::string> inputs;
+      for (const auto& input : job.inputs) inputs.push_back(input.name);
+      entry.inputs = places(inputs, read_side(signature, true, entry.input_types), "input");
       entry.outputs = places(job.outputs, read_side(signature, false, entry.output_types), "output");
       entries_.emplace(key, std::move(entry));
     }

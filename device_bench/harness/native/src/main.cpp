@@ -30,7 +30,7 @@ nlohmann::json evaluate(const Job& job, Engine& engine, const harness::TensorFil
   }
   harness::TensorWriter writer(job.outputs_file, reserve);
   for (const auto& call : job.calls) {
-    engine.prepare(call.entry, harness::tensors_of(call, tensors));
+    engine.prepare(call.entry, harness::tensors_of(job, call, tensors));
     if (!engine.run()) throw Failure("run", "call '" + call.id + "': " + engine.error());
     for (auto& output : engine.outputs()) {
       output.name = call.id + "/out/" + output.name;

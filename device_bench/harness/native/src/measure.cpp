@@ -28,7 +28,7 @@ std::size_t room_for(const Job& job, std::int64_t fastest_ns) {
 }
 
 std::optional<int> busy_threads(const std::vector<std::pair<int, std::int64_t>>& before,
-                                const std::vector<std::pair<int, std::int64_t>>& after) {
+                                const std::vector<std::pair<int, std::int64_t>>& after, std::int64_t loop_ns) {
   if (after.empty()) return std::nullopt;
   const std::map<int, std::int64_t> old(before.begin(), before.end());
   std::vector<std::int64_t> spent;
@@ -37,15 +37,32 @@ std::optional<int> busy_threads(const std::vector<std::pair<int, std::int64_t>>&
     spent.push_back(time - (found == old.end() ? 0 : found->second));
   }
   const auto most = *std::max_element(spent.begin(), spent.end());
+  // The kernel's accounts lag behind by up to a tick: of a short loop they say nothing.
+  if (most < loop_ns / 2) return std::nullopt;
   return static_cast<int>(
       std::count_if(spent.begin(), spent.end(), [&](auto time) { return time > 0 && time >= most / kBusyShare; }));
 }
 
 }  // namespace
 
-std::vector<const TensorView*> tensors_of(const Call& call, const TensorFile& tensors) {
+std::vector<const TensorView*> tensors_of(const Job& job, const Call& call, const TensorFile& tensors) {
   std::vector<const TensorView*> found;
-  for (const auto& name : call.tensors) found.push_back(&tensors.at(name));
+  for (std::size_t i = 0; i < call.tensors.size(); i++) {
+    const auto& tensor = tensors.at(call.tensors[i]);
+    const auto& input = job.inputs[i];
+    const auto where = "call '" + call.id + "': input '" + input.name + "'";
+    if (input.dtype != safetensors_name(tensor.dtype)) throw Failure("tensors", where + " is not " + input.dtype);
+    if (tensor.shape.size() != input.shape.size()) throw Failure("tensors", where + " has another rank");
+    for (std::size_t axis = 0; axis < input.shape.size(); axis++) {
+      const auto [least, most] = input.shape[axis];
+      if (tensor.shape[axis] < least || tensor.shape[axis] > most) {
+        throw Failure("tensors", where + " has size " + std::to_string(tensor.shape[axis]) + " in dimension " +
+                                     std::to_string(axis) + ", outside " + std::to_string(least) + ".." +
+                                     std::to_string(most));
+      }
+    }
+    found.push_back(&tensor);
+  }
   return found;
 }
 
@@ -57,7 +74,7 @@ Measurement measure(const Job& job, Engine& engine, const TensorFile& tensors) {
   result.load_ns = now_ns() - load_start;
   result.rss_after_load = rss_bytes();
 
-  engine.prepare(job.timed.entry, tensors_of(job.timed, tensors));
+  engine.prepare(job.timed.entry, tensors_of(job, job.timed, tensors));
   result.first_ns = timed_run(engine);
 
   std::int64_t fastest = result.first_ns;
@@ -90,7 +107,7 @@ Measurement measure(const Job& job, Engine& engine, const TensorFile& tensors) {
   const auto after = thread_times();
   result.peak_rss_end = peak_rss_bytes();
   result.threads_alive = static_cast<int>(after.size());
-  result.threads_busy = busy_threads(before, after);
+  result.threads_busy = busy_threads(before, after, result.loop_ns);
   return result;
 }
 

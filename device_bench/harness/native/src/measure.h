@@ -27,7 +27,7 @@ struct Measurement {
 // Load, first inference, warm-up, timed loop. Throws Failure.
 Measurement measure(const Job& job, Engine& engine, const TensorFile& tensors);
 
-// The tensors of a call, in the order of the job's inputs.
-std::vector<const TensorView*> tensors_of(const Call& call, const TensorFile& tensors);
+// The tensors of a call, in the order of the job's inputs. Throws Failure when one is not what the input takes.
+std::vector<const TensorView*> tensors_of(const Job& job, const Call& call, const TensorFile& tensors);
 
 }  // namespace harness

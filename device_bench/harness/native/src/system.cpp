@@ -158,8 +158,12 @@ nlohmann::json conditions() {
   return found;
 }
 
-std::int64_t peak_rss_bytes() { return status_kb("VmHWM:"); }
 std::int64_t rss_bytes() { return status_kb("VmRSS:"); }
+
+std::int64_t peak_rss_bytes() {
+  // The kernel notes the peak late: it can lie below the present value.
+  return std::max(status_kb("VmHWM:"), rss_bytes());
+}
 
 std::vector<std::pair<int, std::int64_t>> thread_times() {
   std::vector<std::pair<int, std::int64_t>> found;

@@ -1,0 +1,104 @@
+"""LiteRT at quantised precisions, through the converter and the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from build.errors import InputError
+from build.program import signature_of
+from build.quantize.annotate import static_quantizer
+from build.quantize.pt2e import quantize
+from targets import litert
+from tests.quantize_support import Built, build, calibration, images, saved, small
+
+#: precision -> least dB, largest share of fp32's bytes
+EXPECTED = {"int8-static": (25, 0.45), "int8-dynamic": (30, 0.45), "int8-weight": (30, 0.45), "int4-weight": (12, 0.35)}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(small(), (images(2),), tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def fp32(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(litert, program, tmp_path_factory.mktemp("fp32"), "fp32")
+
+
+@pytest.mark.parametrize("precision", EXPECTED)
+def test_precision_is_small_and_close_at_every_batch(
+    precision: str, program: Path, fp32: Built, tmp_path: Path
+) -> None:
+    least, share = EXPECTED[precision]
+    made = build(litert, program, tmp_path / "a", precision)
+    assert min(made.decibels(images(n, 10 + n)) for n in (1, 7, 32)) > least
+    assert made.path.stat().st_size < share * fp32.path.stat().st_size
+    assert made.lowered.unquantized == {}
+    assert made.lowered.narrowed == ()
+    assert made.runner.signature().inputs == made.signature.inputs
+    if precision != "int4-weight":
+        assert made.lowered.coverage.fallback == {}
+    if precision == "int8-static":
+        again = build(litert, program, tmp_path / "b", precision)
+        assert again.path.read_bytes() == made.path.read_bytes()
+
+
+def test_quantised_program_is_lowered_as_it_is(program: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.pt2"
+    torch.export.save(quantize(torch.export.load(program), static_quantizer(), calibration()), own)
+    loaded = torch.export.load(own)
+    assert not [f for f in litert.preflight(loaded, signature_of(loaded)) if f.verdict == "refused"]
+    made = build(litert, own, tmp_path / "a", "int8-static", data=[])
+    got, want = made.outputs(images(32, 9))
+    step = np.diff(np.unique(want)).min()
+    assert np.abs(got - want).max() < 3.5 * step
+    assert made.lowered.coverage.fallback == {}
+    with pytest.raises(InputError, match="quantised already"):
+        build(litert, own, tmp_path / "b", "int8-weight")
+    with pytest.raises(InputError, match="linear"):
+        build(litert, own, tmp_path / "c", "int8-static", keep=("linear",))
+
+
+@pytest.mark.parametrize("precision", ["int8-static", "int8-dynamic", "int8-weight"])
+@pytest.mark.slow
+def test_kept_layer_is_float(precision: str, program: Path, tmp_path: Path) -> None:
+    plain = build(litert, program, tmp_path / "a", precision)
+    kept = build(litert, program, tmp_path / "b", precision, keep=("linear",))
+    # The kept layer's 32,768 weights are four bytes each again.
+    assert kept.path.stat().st_size > plain.path.stat().st_size + 90_000
+    assert kept.decibels(images(32, 9)) > plain.decibels(images(32, 9))
+    assert kept.lowered.unquantized == {}
+
+
+@pytest.mark.slow
+def test_reader_of_a_kept_value_has_integer_weights_all_the_same(program: Path, tmp_path: Path) -> None:
+    made = build(litert, program, tmp_path, "int8-static", keep=("batch_norm",))
+    assert made.lowered.unquantized == {}
+    assert made.decibels(images(32, 9)) > 25
+
+
+class Tables(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.layer = nn.Embedding(500, 64), nn.Linear(64, 64)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return self.layer(self.words(ids))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["int8-static", "int8-weight"])
+def test_embedding_is_stored_as_integers(precision: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    ids = torch.arange(12).reshape(3, 4) * 40
+    program = saved(Tables().eval(), (ids,), tmp_path)
+    made = build(litert, program, tmp_path / "a", precision, data=[{"ids": ids.numpy()}])
+    assert made.path.stat().st_size < 60_000
+    assert made.decibels(ids) > 30
+    assert made.lowered.unquantized == {}

@@ -1,0 +1,168 @@
+"""The ORT Web target quantised: size, nearness, what stays float, and programs that are quantised already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from build.archive import load_program
+from build.errors import InputError, LoweringError
+from build.program import call
+from targets import ort_web
+from tests.quantized_support import Quantized, images, quantized, quantized_program, save, small_program
+
+
+def _weights(made: Quantized) -> int:
+    """Bytes of the file that holds the weights."""
+    return (made.folder / "model.onnx").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("precision", "share", "least"),
+    [("int8-weight", 0.35, 38), ("int8-dynamic", 0.4, 32), ("int8-static", 0.4, 32), ("int4-weight", 0.3, 16)],
+)
+def test_a_network_is_smaller_and_near(tmp_path: Path, precision: str, share: float, least: float) -> None:
+    program = small_program(tmp_path)
+    whole = quantized(ort_web, program, tmp_path / "fp32", "fp32")
+    made = quantized(ort_web, program, tmp_path / "small", precision)
+    assert made.runner.signature() == made.signature
+    assert _weights(made) < share * _weights(whole)
+    assert not made.lowered.unquantized
+    for count in (1, 7, 16):
+        assert made.snr([images(count)]) > least
+
+
+@pytest.mark.parametrize("precision", ["int8-weight", "int8-dynamic", "int8-static", "int4-weight"])
+def test_two_lowerings_give_the_same_bytes(tmp_path: Path, precision: str) -> None:
+    program = small_program(tmp_path)
+    first = quantized(ort_web, program, tmp_path / "a", precision).bytes()
+    assert first == quantized(ort_web, program, tmp_path / "b", precision).bytes()
+
+
+@pytest.mark.parametrize("precision", ["int8-weight", "int8-dynamic", "int8-static", "int4-weight"])
+def test_a_kept_layer_stays_float(tmp_path: Path, precision: str) -> None:
+    """The first linear layer holds most weights: kept, they are stored as floats, and its error is gone."""
+    program = small_program(tmp_path)
+    small = quantized(ort_web, program, tmp_path / "small", precision)
+    kept = quantized(ort_web, program, tmp_path / "kept", precision, keep=("linear",))
+    floats = 512 * 64
+    assert _weights(kept) - _weights(small) > 2 * floats
+    assert not kept.lowered.unquantized
+    assert kept.runner.signature() == kept.signature
+    assert kept.snr([images(16)]) > small.snr([images(16)])
+
+
+def test_everything_kept_is_the_float_program(tmp_path: Path) -> None:
+    names = ("conv2d", "conv2d_1", "conv2d_2", "linear", "linear_1", "batch_norm", "relu", "max_pool2d")
+    made = quantized(ort_web, small_program(tmp_path), tmp_path / "a", "int8-static", keep=names)
+    assert made.snr([images(16)]) > 80
+    assert not made.lowered.unquantized
+
+
+@pytest.mark.parametrize("precision", ["int8-weight", "int8-dynamic", "int8-static", "int4-weight"])
+def test_a_name_that_is_no_node_is_an_error(tmp_path: Path, precision: str) -> None:
+    with pytest.raises(InputError, match=r"lineer.*no such node"):
+        quantized(ort_web, small_program(tmp_path), tmp_path / "a", precision, keep=("lineer",))
+
+
+@pytest.mark.parametrize("steps", [127, 63])
+def test_a_program_that_is_quantised_already(tmp_path: Path, steps: int) -> None:
+    """Its own integers and ranges are used: no more than a few rounding steps between PyTorch's result and ours."""
+    program = small_program(tmp_path)
+    own = quantized_program(program, tmp_path, weight_steps=steps)
+    made = quantized(ort_web, own, tmp_path / "own", "int8-static", calls=())
+    whole = quantized(ort_web, program, tmp_path / "fp32", "fp32")
+    assert _weights(made) < 0.4 * _weights(whole)
+    assert not made.lowered.unquantized
+    for count in (1, 7, 16):
+        (got,), (want,) = made.outputs([images(count)])
+        step = float(np.diff(np.unique(want)).min())
+        assert np.abs(got - want).max() <= 2.01 * step
+        assert np.mean(np.abs(got - want) > 0.5 * step) < 0.1
+
+
+def test_a_quantised_program_has_its_own_precision(tmp_path: Path) -> None:
+    own = quantized_program(small_program(tmp_path), tmp_path)
+    with pytest.raises(LoweringError, match="brings its own quantisation"):
+        quantized(ort_web, own, tmp_path / "a", "int8-weight")
+    with pytest.raises(InputError, match=r"--keep-float linear.*own quantisation"):
+        quantized(ort_web, own, tmp_path / "b", "int8-static", keep=("linear",))
+
+
+def test_saturation_does_not_reach_our_weights(tmp_path: Path) -> None:
+    """Signed weights times unsigned values overflow 16 bits on CPUs without VNNI: ours are unsigned, whatever the CPU.
+
+    The same network with ONNX Runtime's signed weights is no nearer to PyTorch on any CPU, and much farther on those.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    network = saturating_program(tmp_path)
+    calls = [{"input": positive(16, seed).numpy()} for seed in range(4)]
+    made = quantized(ort_web, network, tmp_path / "ours", "int8-static", calls=calls)
+    model = onnx.load(tmp_path / "ours" / "model.onnx")
+    stored = {t.name: t for t in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.input[2] in stored:
+            assert numpy_helper.to_array(stored[node.input[2]]).dtype in (np.uint8, np.int32)
+    ours = made.snr([positive(16, 9)])
+    assert ours > 30
+    theirs = naive_snr(network, tmp_path / "theirs.onnx", calls, positive(16, 9))
+    assert theirs < ours + 1
+
+
+def naive_snr(program: Path, path: Path, calls: list[dict[str, Any]], inputs: Any) -> float:
+    """Nearness of the artifact that ``quantize_static`` makes with signed weights per channel."""
+    import onnxruntime
+    import torch
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
+
+    loaded = load_program(program)
+    exported = torch.onnx.export(loaded, (), dynamo=True, verbose=False).model_proto
+    name = exported.graph.input[0].name
+
+    class Calls(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = iter(calls)
+
+        def get_next(self) -> Any:
+            call = next(self.left, None)
+            return None if call is None else {name: call["input"]}
+
+    quantize_static(
+        exported, path, Calls(), per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8
+    )
+    got = onnxruntime.InferenceSession(path).run(None, {name: inputs.numpy()})[0]
+    want = call(load_program(program))([inputs])[0].numpy()
+    return 10 * float(np.log10((want**2).sum() / ((got - want) ** 2).sum()))
+
+
+def positive(count: int, seed: int) -> Any:
+    """``[count, 64]`` of numbers near their maximum, which fill the range of 8-bit values."""
+    import torch
+
+    return 0.7 + 0.3 * torch.rand(count, 64, generator=torch.Generator().manual_seed(seed))
+
+
+def saturating_program(folder: Path) -> Path:
+    """A linear layer whose weights are all near their channel's maximum: sums of two products are near theirs."""
+    import torch
+
+    torch.manual_seed(5)
+    layers = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).eval()
+    with torch.no_grad():
+        for layer in (layers[0], layers[2]):
+            layer.weight.copy_(
+                (0.8 + 0.2 * torch.rand_like(layer.weight)) * torch.where(layer.weight > -0.03, 1.0, -1.0)
+            )
+    return save(layers, (positive(16, 1),), folder, ({0: torch.export.Dim("batch", min=1, max=16)},))
+
+
+def test_the_files_have_no_traces_of_the_builder(tmp_path: Path) -> None:
+    made = quantized(ort_web, small_program(tmp_path), tmp_path / "a", "int8-static")
+    content = (made.folder / "model.onnx").read_bytes()
+    assert b"edgeport-node" not in content
+    assert str(tmp_path).encode() not in content
