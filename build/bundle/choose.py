@@ -81,18 +81,20 @@ class Chosen:
     rule: str
     refusals: tuple[Refusal, ...] = field(default=())
 
-    def settle(self, allow: str | None) -> list[dict[str, str]]:
+    def settle(self, allow: str | None, like: Mapping[str, Any] | None = None) -> list[dict[str, str]]:
         """The exceptions to record: none where nothing speaks against the bundle.
 
         Raises:
             GateError: something does, and no reason was given or none can except it.
         """
         firm = [r for r in self.refusals if r.firm]
-        against = firm or ([] if allow else list(self.refusals))
+        against = firm or ([] if allow or like else list(self.refusals))
         if against:
             more = f" (and {len(against) - 1} more: {'; '.join(r.what for r in against[1:4])})" if against[1:] else ""
             way = against[0].remedy or ("" if firm else 'Mend it, or give a reason: --allow "…".')
             raise GateError(f"no bundle of {self.record.name} for {self.platform}: {against[0].what}{more}", remedy=way)
+        if like:
+            return [dict(e) for e in like["exceptions"]]
         return [{"what": r.what, "reason": str(allow)} for r in self.refusals]
 
 
@@ -120,8 +122,13 @@ def choose(options: BundleOptions, model: str, platform: str) -> Chosen:
     named = options.build.precisions_given != "default"
     precisions = options.build.precisions if named or not budgets else tuple(PRECISIONS)
     items = []
-    for target in targets:
-        for precision in precisions:
+    wanted = [(target, precision) for target in targets for precision in precisions]
+    if options.like:
+        by_name = {t.name: t for t in targets}
+        wanted = [(by_name[a["target"]], a["precision"]) for a in options.like["artifacts"] if a["target"] in by_name]
+        named, budgets = True, []
+    for target, precision in wanted:
+        if True:
             folder = options.build.out / model / target.name / precision
             value = manifests.read(folder)
             if value is not None:

@@ -48,7 +48,7 @@ def bundle(options: BundleOptions) -> int:
 
 
 def _one(options: BundleOptions, chosen: Chosen) -> dict[str, Any]:
-    exceptions = chosen.settle(options.allow)
+    exceptions = chosen.settle(options.allow, options.like)
     name = f"{manifests.bundle_name(chosen.record.name, chosen.platform)}-{options.version}"
     place = options.build.out / "bundles" / name
     for exception in exceptions:
@@ -113,9 +113,10 @@ def write_bundle(
     archive.write({**files, **written}, file, top=top, executables=programs)
     (place / manifests.FILE).write_bytes(written[manifests.FILE].read_bytes())
     digest = sha256_file(file)
-    contents.put(place, sbom.FILE, manifests.text(sbom.make(value, digest)))
-    subjects = {file.name: digest, sbom.FILE: sha256_file(place / sbom.FILE)}
-    contents.put(place, provenance.FILE, manifests.text(provenance.make(value, subjects)))
+    bill = sbom.make(value, digest)
+    statement = provenance.make(value, provenance.subjects(file.name, digest, bill))
+    contents.put(place, sbom.FILE, manifests.text(bill))
+    contents.put(place, provenance.FILE, manifests.text(statement))
     signing.write_sums(place)
     if sign is not None:
         signing.sign(place, sign)

@@ -45,7 +45,7 @@ def make(
         files: path in the bundle -> file, the manifest itself left out.
         exceptions: what was excepted, and why.
     """
-    record, build = chosen.record, options.build
+    record, like = chosen.record, options.like
     return {
         "schema_version": SCHEMA_VERSION,
         "name": bundle_name(record.name, chosen.platform),
@@ -54,18 +54,15 @@ def make(
         "model": record.name,
         "program": record.sha256,
         "source": source(),
-        "recipe": {
+        "recipe": like["recipe"] if like else {
             "kind": record.source["kind"],
             "chosen_by": chosen.rule,
-            "choose": build.choose,
+            "choose": options.build.choose,
             "device_class": options.device_class,
             "harness": options.harness,
-            "keep_float": list(build.keep_float),
-            "auto_mixed": build.auto_mixed,
-            "max_metric_drop": build.max_metric_drop,
         },
         "contract": {k: contract[k] for k in ("inputs", "outputs", "symbols", "decision_output")},
-        "artifacts": [artifact(item, chosen.platform) for item in chosen.items],
+        "artifacts": [_taken_over(artifact(item, chosen.platform), like) for item in chosen.items],
         "exceptions": list(exceptions),
         "licence": record.licence,
         "warnings": list(record.warnings),
@@ -80,7 +77,6 @@ def artifact(item: Item, platform: str) -> dict[str, Any]:
     """What the manifest says of one artifact: the evidence of its own manifest, times and memory left out."""
     value, place = item.manifest, place_of(item)
     runtime = runtimes.facts(item.target.name)
-    version = value["toolchain"].get(runtime.package)
     return {
         "target": item.target.name,
         "precision": item.precision,
@@ -88,7 +84,6 @@ def artifact(item: Item, platform: str) -> dict[str, Any]:
         "files": [f"{place}/{f['path']}" for f in value["files"]],
         "bytes": value["bytes"],
         "entry_points": value.get("entry_points", []),
-        "key": value["key"],
         "judged_by": value.get("judged_by"),
         "toolchain": value["toolchain"],
         "calibration": value["calibration"],
@@ -97,7 +92,7 @@ def artifact(item: Item, platform: str) -> dict[str, Any]:
             "name": runtime.name,
             "library": runtime.library.get(platform),
             # Nothing older was tried: the version that it was verified with is the least that can be vouched for.
-            "minimum_version": version,
+            "minimum_version": runtime.version(platform, value["toolchain"]),
             "deployment_target": value.get("contract", {}).get("minimum_deployment_target"),
             "verified_in": (value.get("verification") or {}).get("runtime"),
         },
@@ -111,6 +106,14 @@ def artifact(item: Item, platform: str) -> dict[str, Any]:
         "measurements": [run.to_json() for run in item.measured],
         "budgets": [dict(b) for b in item.budgets],
     }
+
+
+def _taken_over(value: dict[str, Any], like: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Measurements and verdicts of another manifest, which can't be made again by building."""
+    for other in like["artifacts"] if like else ():
+        if (other["target"], other["precision"]) == (value["target"], value["precision"]):
+            value |= {k: other[k] for k in ("measurements", "budgets")}
+    return value
 
 
 def source() -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import total_ordering
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from build import options as cli
+from build.bundle import documents
 from build.errors import InputError
 from targets.registry import all_targets, platforms
 
+MANIFEST_SCHEMA = Path(__file__).with_name("manifest.schema.json")
 DEFAULT_VERSION = "0.1.0"
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -72,6 +74,7 @@ class BundleOptions:
         allow: why refusals that can be excepted are.
         sign: private key, PEM.
         harness: pack the measuring harness too.
+        like: another bundle's manifest: the same artifacts, its measurements, verdicts and exceptions taken over.
     """
 
     build: cli.Options
@@ -82,6 +85,7 @@ class BundleOptions:
     allow: str | None
     sign: Path | None
     harness: bool
+    like: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +150,7 @@ def bundle_parser(session: str) -> Parser:
     p.add_argument("--device-class", default="*", metavar="NAME", help="whose budgets the measured devices stand for")
     p.add_argument("--allow", metavar="REASON", help="bundle in spite of refusals; REASON is recorded in the manifest")
     p.add_argument("--sign", metavar="KEY.pem", help="sign with this ed25519 private key")
+    p.add_argument("--like", metavar="MANIFEST", help="make what this manifest says, its measurements taken over")
     p.add_argument("--harness", action="store_true", help="enclose the measuring harness (android, linux-arm64)")
     return p
 
@@ -164,6 +169,8 @@ def parse_bundle(session: str, argv: Sequence[str]) -> BundleOptions:
     names = tuple(n for n, f in all_targets().items() if set(wanted) & set(f.platforms))
     if raw.allow is not None and not raw.allow.strip():
         raise InputError("--allow needs a reason", remedy='Say why, as the next reader needs it: --allow "…".')
+    file = _file(raw.like, "--like")
+    like = None if file is None else documents.read(file, MANIFEST_SCHEMA, file.name)
     return BundleOptions(
         build=cli.parse(session, names, rest),
         platforms=wanted,
@@ -172,7 +179,8 @@ def parse_bundle(session: str, argv: Sequence[str]) -> BundleOptions:
         device_class=raw.device_class,
         allow=raw.allow,
         sign=_file(raw.sign, "--sign"),
-        harness=raw.harness,
+        harness=raw.harness or bool(like and like["recipe"]["harness"]),
+        like=like,
     )
 
 

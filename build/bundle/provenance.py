@@ -5,9 +5,11 @@ The optional times of a run are left out: the statement of a reproducible bundle
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from build.bundle import manifest as manifests
 from build.bundle import sbom
 
 FILE = "provenance.intoto.json"
@@ -44,6 +46,11 @@ def make(manifest: Mapping[str, Any], subjects: Mapping[str, str]) -> dict[str, 
             "runDetails": {"builder": {"id": BUILDER}, "metadata": {}},
         },
     }
+
+
+def subjects(archive: str, sha256: str, bill: Mapping[str, Any]) -> dict[str, str]:
+    """What a statement speaks for: the archive, and its bill of materials as it is written."""
+    return {archive: sha256, sbom.FILE: hashlib.sha256(manifests.text(bill).encode()).hexdigest()}
 
 
 def _materials(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def write(options: BundleOptions, chosen: Chosen, contract: Mapping[str, Any], f
             contract=contract,
             artifact=row,
             files=[f"{manifests.place_of(item)}/{f['path']}" for f in item.manifest["files"]],
-            version=str(item.manifest["toolchain"].get(runtimes.facts(item.target.name).package, "")),
+            version=runtimes.facts(item.target.name).version(chosen.platform, item.manifest["toolchain"]) or "",
             selftest=test,
             input_index=_order(item, contract),
         )
@@ -92,16 +92,17 @@ def _text(options: BundleOptions, chosen: Chosen, contract: Mapping[str, Any], p
     lines = [
         f"# {record.name} {options.version} for {chosen.platform}",
         "",
-        f"Check it first: `nox -s verify-bundle -- {record.name}-{chosen.platform}-{options.version}.zip` compares every "
-        "file with its hash and runs the self-test vectors in each runtime.",
+        f"Check it first: `nox -s verify-bundle -- {record.name}-{chosen.platform}-{options.version}.zip` compares "
+        "every file with its hash and runs the self-test vectors in each runtime.",
         "",
         "## Artifacts",
         "",
-        "| target | precision | file | size | runtime, at least | verified in | metric (PyTorch) | largest difference |",
+        "| target | precision | file | size | runtime, at least | verified in | metric (PyTorch) | largest error |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         *(_row(i, chosen.platform) for i in chosen.items),
         "",
-        "The runtime's version is the one that the artifact was verified with; older ones were not tried.",
+        "The runtime's version is the one that the artifact was verified with; older ones were not tried. Names of "
+        "libraries on Maven are their makers': they were not fetched here.",
         *_coreml(chosen),
         "",
         "## Contract",
@@ -126,8 +127,8 @@ def _text(options: BundleOptions, chosen: Chosen, contract: Mapping[str, Any], p
         *(parts or ["There is no snippet for this platform."]),
         "## Self-test",
         "",
-        f"`{selftest.FILE}` lists a few calls: inputs and PyTorch's answers as raw little-endian bytes in C order, and for "
-        "each artifact how far its answers may be from these.",
+        f"`{selftest.FILE}` lists a few calls: inputs and PyTorch's answers as raw little-endian bytes in C order, and "
+        "for each artifact how far its answers may be from these.",
         "",
         "## Licences",
         "",
@@ -140,7 +141,7 @@ def _text(options: BundleOptions, chosen: Chosen, contract: Mapping[str, Any], p
 def _row(item: Item, platform: str) -> str:
     value = item.manifest
     facts = runtimes.facts(item.target.name)
-    version = value["toolchain"].get(facts.package)
+    version = facts.version(platform, value["toolchain"])
     needs = value.get("contract", {}).get("minimum_deployment_target") if version is None else f"{facts.name} {version}"
     metric = value["metric"]
     figures = "" if metric is None else f"{metric['name']} {metric['value']:.4f} ({metric['reference']:.4f})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from build import envs, shell
@@ -36,6 +36,11 @@ class RuntimeFacts:
     licence: str
     library: Mapping[str, str]
     snippets: Mapping[str, Sequence[str]]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def version(self, platform: str, toolchain: Mapping[str, str]) -> str | None:
+        """The version that a platform's receivers need; None for a runtime that belongs to the system."""
+        return self.versions.get(platform) or toolchain.get(self.package)
 
 
 def facts(target: str) -> RuntimeFacts:

@@ -67,7 +67,12 @@ def _runtimes(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
             "scope": "required",
         }
         if version is not None:
-            row |= {"version": version, "purl": _purl(facts.package, version)}
+            library = str(item["runtime"]["library"] or "")
+            if library.endswith("(npm)"):
+                row |= {"name": library.split()[0], "purl": f"pkg:npm/{library.split()[0]}@{version}"}
+            else:
+                row |= {"purl": _purl(facts.package, version)}
+            row["version"] = version
         if facts.licence:
             row["licenses"] = [{"license": {"id": facts.licence}}]
         found[item["target"]] = row

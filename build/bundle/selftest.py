@@ -101,7 +101,11 @@ def write(reference: Reference, folder: Path, artifacts: Sequence[Mapping[str, A
                 }
             )
         sizes = {record.symbols.get(s, s): n for s, n in call.sizes.items()}
-        calls.append({"id": call.id, "sizes": sizes, "label": call.label, "inputs": rows["in"], "outputs": rows["out"]})
+        # The class by name too: a label list in another order shows at once.
+        known = call.label is not None and call.label < len(record.labels)
+        answer = record.labels[call.label] if known and call.label is not None else None
+        row = {"id": call.id, "sizes": sizes, "label": call.label, "answer": answer}
+        calls.append({**row, "inputs": rows["in"], "outputs": rows["out"]})
     value = {
         "schema_version": SCHEMA_VERSION,
         "bytes": "little-endian, C order",

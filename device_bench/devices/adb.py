@@ -113,7 +113,8 @@ def _states(serials: Sequence[str]) -> dict[str, str]:
                 answer = adb_client.connect(serial)
                 if "connected to" not in answer:
                     raise DeviceError(f"cannot connect to '{serial}': {answer}", remedy=CONNECT)
-        unsettled = [s for s in (serials or states) if states.get(s) in (None, "offline", "connecting", "authorizing")]
+        wanted = [s for s in (serials or states) if s in states or _ADDRESS.fullmatch(s)]
+        unsettled = [s for s in wanted if states.get(s) in (None, "offline", "connecting", "authorizing")]
         if not unsettled or time.monotonic() > deadline:
             return states
         time.sleep(0.3)

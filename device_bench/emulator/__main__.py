@@ -29,26 +29,39 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--fault", action="append", default=[], metavar="N=KIND[*TIMES]", help="have device N misbehave")
     p.add_argument("--folder", metavar="DIR", help="where the devices' files live; a temporary folder without it")
     p.add_argument("--no-connect", action="store_true", help="leave 'adb connect' to the caller")
+    p.add_argument("--follow-stdin", action="store_true", help="end when stdin does")
     p.epilog = "Faults: " + "; ".join(f"{kind}: {text}" for kind, text in faults.KINDS.items())
     return p
 
 
-async def serve(devices: Sequence[EmulatedDevice], *, connect: bool) -> None:
+async def serve(devices: Sequence[EmulatedDevice], *, connect: bool, follow_stdin: bool) -> None:
     """Run until told to stop. The first line on stdout is JSON: the serials and folders."""
     for device in devices:
         await device.start()
     stop = asyncio.Event()
     for which in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(which, stop.set)
+    watching = asyncio.create_task(_wait_for_end(stop)) if follow_stdin else None
     for device in devices:
         if connect:
             await asyncio.to_thread(_connect, device.serial)
     print(json.dumps([{"serial": d.serial, "folder": str(d.folder)} for d in devices]), flush=True)
     say(f"{len(devices)} emulated device(s): {', '.join(d.serial for d in devices)}; times measured there mean nothing")
     await stop.wait()
+    if watching is not None:
+        watching.cancel()
     for device in devices:
         device.stop()
     await asyncio.sleep(0.1)  # the links' own tasks see that they are broken, and end
+
+
+async def _wait_for_end(stop: asyncio.Event) -> None:
+    """Stop when stdin ends: whoever started us is gone, however that came."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+    stop.set()
 
 
 def _connect(serial: str) -> None:
@@ -84,7 +97,7 @@ def main(argv: list[str]) -> int:
             devices.append(EmulatedDevice(folder, first + number - 1))
         for number, fault in wanted:
             faults.put(devices[number - 1].folder, fault)
-        asyncio.run(serve(devices, connect=not options.no_connect))
+        asyncio.run(serve(devices, connect=not options.no_connect, follow_stdin=options.follow_stdin))
     except EdgeportError as error:
         fail(error)
         return error.exit_code

@@ -89,9 +89,6 @@ class EmulatedDevice:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=1 << 20)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.faults.present("gone") is not None and self._server is None:
-            writer.close()
-            return
         endpoint = Endpoint(
             banner=self._banner,
             authorized=lambda: self.faults.present("unauthorized") is None,
@@ -115,16 +112,22 @@ class EmulatedDevice:
             link.drop()
 
     async def _vanish(self, after: float, away: float | None) -> None:
-        """Break the connections after some seconds, and refuse new ones for ``away`` seconds (None: for good)."""
+        """Break the connections after some seconds, and refuse new ones for ``away`` seconds.
+
+        ``away`` None: until the fault is taken away.
+        """
         await asyncio.sleep(after)
-        if self._server is not None and away != 0:
+        if away != 0 and self._server is not None:
             self._server.close()
-            self._server = None
         self.drop()
         for group in list(self.running):
-            _kill(group, signal.SIGKILL if away else signal.SIGHUP)
-        if away:
+            _kill(group, signal.SIGHUP if away == 0 else signal.SIGKILL)
+        if away is None:
+            while self.faults.present("gone") is not None:
+                await asyncio.sleep(0.2)
+        elif away:
             await asyncio.sleep(away)
+        if away != 0:
             await self._listen()
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

@@ -26,7 +26,7 @@ KINDS: Mapping[str, str] = {
     "bad-result": "the harness's result file is noise",
     "unauthorized": "the device wants its key accepted, and nobody does",
     "reboot": "the device restarts while the harness runs: gone for some seconds",
-    "gone": "the connection breaks while the harness runs, and does not come back",
+    "gone": "the connection breaks while the harness runs, and stays broken until the fault is taken away",
     "corrupt-push": "a byte of a file changes while it is sent",
 }
 ALWAYS = 1_000_000

@@ -44,7 +44,7 @@ def emulated_devices(home: Path, count: int, *, faults: Sequence[str] = ()) -> I
     home.mkdir(parents=True, exist_ok=True)
     log = home / "emulator.log"
     adb_client.start_server()
-    command = [sys.executable, "-m", "device_bench.emulator", "--folder", home, "--devices", count]
+    command = [sys.executable, "-m", "device_bench.emulator", "--folder", home, "--devices", count, "--follow-stdin"]
     command += ["--port", free_ports(count), *(word for fault in faults for word in ("--fault", fault))]
     with log.open("wb") as stream:
         process = shell.start([str(c) for c in command], stdout=stream, env={"PYTHONPATH": str(ROOT)})

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from build import envs, shell
-from build.cache import key_of, list_files, lock, put_folder, sha256_file, staging
-from build.errors import EdgeportError, InputError, MissingToolError
+from build.cache import key_of, list_files, lock, put_folder, sha256_file, staging, sweep
+from build.errors import INTERRUPTED_EXIT, EdgeportError, InputError, MissingToolError
 from build.log import fail, say
 from device_bench.harness import wheels
 
@@ -91,7 +91,7 @@ def ensure(arch: str) -> Bundle:
         raise InputError(f"the harness is not built for '{arch}'", remedy=f"Architectures: {', '.join(TOOLCHAINS)}.")
     toolchain = TOOLCHAINS[arch]
     key = _key(arch, toolchain)
-    home = envs.HOME / "edgeport-harness"
+    home = envs.HOME / "edgeport-native"
     place = home / f"{arch}-{key[:16]}"
     if not (place / BUNDLE).is_file():
         with lock(home, place.name):
@@ -132,6 +132,7 @@ def _make(arch: str, toolchain: Toolchain, key: str, home: Path, place: Path) ->
     python = envs.ensure("harness").python
     roots = {name: wheels.fetch(runtime, arch) for name, runtime in wheels.RUNTIMES.items()}
     say(f"building the harness for {arch}")
+    sweep(home)
     with staging(home) as folder:
         work, out = folder / "work", folder / "bundle"
         # Only these headers: the folder that they are installed in would bring the host's C library headers too.
@@ -216,6 +217,9 @@ def main(argv: Sequence[str]) -> int:
     except EdgeportError as error:
         fail(error)
         return error.exit_code
+    except KeyboardInterrupt:
+        fail(EdgeportError("interrupted"))
+        return INTERRUPTED_EXIT
     return 0
 
 

@@ -80,7 +80,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             files=(FILE,),
             coverage=count_coverage(content),
             entry_points=made.entry_points,
-            warnings=_warnings(made, signature),
+            warnings=(*_warnings(made, signature), *recipe.warnings()),
             nan_unsafe=nan_unsafe(program),
             unquantized=unquantized,
             contract={"dtypes": _file_dtypes(made.model)},

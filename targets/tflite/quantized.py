@@ -78,6 +78,12 @@ class Recipe:
             weights.quantize_weights(model, kept, dynamic=dynamic, bits=self.precision.weight_bits)
         return weights.unquantized(model, kept)
 
+    def warnings(self) -> tuple[str, ...]:
+        """What a release engineer must know of the file's integers."""
+        if self.precision.weight_bits == 4:
+            return ("linear layers and embeddings have 4-bit weights; convolutions have 8-bit ones",)
+        return ()
+
 
 def unfold_weights(program: ExportedProgram) -> ExportedProgram:
     """Turn stored integer weights back into floats with a quantize op each: the only form that litert-torch reads.

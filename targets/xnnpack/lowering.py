@@ -14,8 +14,7 @@ from build.legalize import legalize
 from build.legalize.marks import Kept
 from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
 from targets.precisions import precision
-from targets.xnnpack import coverage, diagnosis, partition, preflight, ranges
-from targets.xnnpack.quantized import quantized
+from targets.xnnpack import coverage, diagnosis, partition, preflight, quantized, ranges
 from targets.xnnpack.runner import ExecuTorchRunner
 from targets.xnnpack.weights import weights_alone
 
@@ -85,7 +84,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     rewrites = FP16_REWRITES if request.precision == "fp16" else REWRITES
     try:
         kept = Kept.mark(program, request.keep_float)
-        program = weights_alone(legalize(quantized(program, request), rewrites))
+        program = weights_alone(legalize(quantized.quantized(program, request), rewrites))
     except EdgeportError:
         raise
     except Exception as error:  # torch's own tracing, over a program of any kind
@@ -145,6 +144,7 @@ def _attempt(program: ExportedProgram, request: LowerRequest, kept: Kept, *, wit
     return Lowered(
         files=(FILE,),
         coverage=converted.coverage,
+        warnings=quantized.warnings(request, converted.coverage),
         nan_unsafe=converted.loses_nan,
         unquantized=converted.unquantized,
         contract={

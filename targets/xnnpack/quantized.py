@@ -11,7 +11,7 @@ from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from build.quantize.regions import packet
 from build.quantize.weighted import WEIGHTED
-from targets.contract import LowerRequest
+from targets.contract import Coverage, LowerRequest
 from targets.precisions import precision
 
 if TYPE_CHECKING:
@@ -51,6 +51,26 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
     else:
         quantizer = weight_quantizer({"aten.linear": wanted.weight_bits})
     return quantize(program, quantizer, request.calibration, keep_float=keep)
+
+
+def warnings(request: LowerRequest, coverage: Coverage) -> tuple[str, ...]:
+    """What a release engineer must know of a quantised artifact."""
+    wanted = precision(request.precision)
+    if not wanted.quantized:
+        return ()
+    found = []
+    slow = coverage.fallback.get("aten.convolution.default", 0)
+    if slow:
+        found.append(
+            f"{slow} convolutions run on the slow portable kernels: XNNPACK has none for float values and 8-bit "
+            "weights (int8-static has them all)"
+        )
+    library = sorted(op for op in coverage.fallback if op.startswith("quantized_decomposed."))
+    if library:
+        found.append(f"the application must link ExecuTorch's quantized kernels, for {', '.join(library)}")
+    if wanted.weight_bits == 4:
+        found.append("linear layers have 4-bit weights; convolutions and embeddings have 8-bit ones")
+    return tuple(found)
 
 
 def already_quantized(request: LowerRequest) -> InputError:

@@ -26,14 +26,19 @@ _DEQUANTIZE = "quantized_decomposed.dequantize_per_channel.default"
 def weights_alone(program: ExportedProgram) -> ExportedProgram:
     """Rewrite the readers of stored integers whose other operand is a float, as told above."""
     known = constants(program)
-    for node in list(program.graph.nodes):
-        if node.op != "call_function" or op_name(node) != _DEQUANTIZE or node.args[0].name not in known:
-            continue
+    stored = [
+        n
+        for n in program.graph.nodes
+        if n.op == "call_function" and op_name(n) == _DEQUANTIZE and n.args[0].name in known
+    ]
+    if not stored:
+        return program
+    for node in stored:
         widened: Node | None = None
         for user in list(node.users):
             if _reads_integers(user):
                 continue
-            if packet(user) == "aten.linear" and user.args[1] is node:
+            if packet(user) == "aten.linear" and user.args[1] is node and _all_zero(program, node.args[2]):
                 _split_bias(program, user)
             elif packet(user) == "aten.embedding" and user.args[0] is node:
                 _gather_integers(program, user, node)
@@ -82,8 +87,8 @@ def _gather_integers(program: ExportedProgram, embedding: Node, dequantize: Node
     import torch
 
     aten = torch.ops.aten
-    table, scale, axis = dequantize.args[0], dequantize.args[1], dequantize.args[3]
-    if axis != 0:
+    table, scale, zero, axis = dequantize.args[:4]
+    if axis != 0 or not _all_zero(program, zero):
         embedding.replace_input_with(dequantize, _widen(program, dequantize))
         return
     dtype = embedding.meta["val"].dtype
@@ -111,7 +116,7 @@ def _widen(program: ExportedProgram, dequantize: Node) -> Node:
     shape[axis] = value.shape[axis]
     with program.graph.inserting_before(dequantize):
         wide = _emit(program, dequantize, aten._to_copy.default, stored, dtype=value.dtype)
-        if zero is not None and not _all_zero(program, zero):
+        if not _all_zero(program, zero):
             offset = _emit(program, dequantize, aten._to_copy.default, zero, dtype=value.dtype)
             offset = _emit(program, dequantize, aten.reshape.default, offset, shape)
             wide = _emit(program, dequantize, aten.sub.Tensor, wide, offset)
@@ -120,9 +125,10 @@ def _widen(program: ExportedProgram, dequantize: Node) -> Node:
         return _emit(program, dequantize, aten.mul.Tensor, wide, factor)
 
 
-def _all_zero(program: ExportedProgram, node: Node) -> bool:
-    value = constant_value(program, node)
-    return value is not None and not bool(value.any())
+def _all_zero(program: ExportedProgram, node: Node | None) -> bool:
+    """Whether zero points are zero, or left out."""
+    value = None if node is None else constant_value(program, node)
+    return node is None or (value is not None and not bool(value.any()))
 
 
 def _rename_output(program: ExportedProgram, old: Node, new: Node) -> None:

@@ -27,37 +27,45 @@ class Sshd:
     host: str = "board"
 
 
-def _unpacked(folder: Path) -> Path:
-    """``/usr`` of the unpacked packages. Installing them would start a server on port 22."""
-    folder.mkdir()
+@dataclass(frozen=True, kw_only=True)
+class Binaries:
+    """The server's program, and the libraries that were unpacked with it; None: it is installed."""
+
+    program: Path
+    libraries: Path | None = None
+
+
+def binaries(folder: Path) -> Binaries:
+    """The installed sshd, or Debian's unpacked into ``folder``: installing it would start a server on port 22."""
+    installed = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if installed:
+        return Binaries(program=Path(installed))
     for package in _PACKAGES:
         done = subprocess.run(["apt-get", "download", package], cwd=folder, capture_output=True, check=False)
         if done.returncode != 0:
             pytest.skip(f"there is no sshd here, and Debian's {package} cannot be downloaded")
     for archive in folder.glob("*.deb"):
         subprocess.run(["dpkg", "-x", archive, folder / "root"], check=True)
-    return folder / "root" / "usr"
+    usr = folder / "root" / "usr"
+    return Binaries(program=usr / "sbin" / "sshd", libraries=next((usr / "lib").glob("*-linux-gnu")))
 
 
-def _command(folder: Path, server_config: Path) -> tuple[Sequence[str | Path], dict[str, str]]:
-    words: list[str | Path] = ["-D", "-e", "-f", server_config]
-    installed = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if installed:
-        return [installed, *words], {}
-    usr = _unpacked(folder / "packages")
-    libraries = next((usr / "lib").glob("*-linux-gnu"))
-    environment = {"LD_LIBRARY_PATH": str(libraries)}
+def _command(folder: Path, found: Binaries, server_config: Path) -> tuple[Sequence[str | Path], dict[str, str]]:
+    command: list[str | Path] = [found.program, "-D", "-e", "-f", server_config]
+    if found.libraries is None:
+        return command, {}
+    environment = {"LD_LIBRARY_PATH": str(found.libraries)}
     if os.geteuid() != 0:
-        return [usr / "sbin" / "sshd", *words], environment
+        return command, environment
     # As root it wants a user and a folder of its own: given to it in a mount namespace, not to this machine.
     users = folder / "passwd"
     users.write_text(Path("/etc/passwd").read_text() + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
     script = 'mount --bind "$1" /etc/passwd && mount -t tmpfs tmpfs /run && mkdir /run/sshd && shift && exec "$@"'
-    return ["unshare", "-m", "sh", "-c", script, "sh", users, usr / "sbin" / "sshd", *words], environment
+    return ["unshare", "-m", "sh", "-c", script, "sh", users, *command], environment
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Sshd]:
+def running(folder: Path, found: Binaries) -> Iterator[Sshd]:
     """Start the server and stop it, and every connection, at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("host_key", "user_key"):
@@ -80,7 +88,7 @@ def running(folder: Path) -> Iterator[Sshd]:
         "StrictHostKeyChecking": "accept-new",
     }
     client.write_text("Host board\n" + "".join(f"  {name} {value}\n" for name, value in options.items()))
-    command, environment = _command(folder, server)
+    command, environment = _command(folder, found, server)
     log = folder / "sshd.log"
     with log.open("wb") as stream:
         process = subprocess.Popen(

@@ -149,6 +149,7 @@ def test_a_crash_on_one_device(lab: Lab, two_devices: Started) -> None:
     faulty_then_resumed(lab, two_devices, "crash", "signal 11")
 
 
+@pytest.mark.slow
 def test_a_full_disk_on_one_device(lab: Lab, two_devices: Started) -> None:
     faulty_then_resumed(lab, two_devices, "full-disk", "No space left on device")
 
@@ -163,6 +164,7 @@ def test_a_full_disk_on_one_device(lab: Lab, two_devices: Started) -> None:
         ("garbage", "garbage", ()),
         ("cut-output", "without its end-of-run marker", ()),
         ("bad-result", "the result is not", ()),
+        ("gone", "the connection broke", ()),
     ],
 )
 def test_every_other_misbehaviour(

@@ -19,8 +19,13 @@ from tests.device.conftest import Lab
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
-    with sshd.running(tmp_path_factory.mktemp("sshd") / "server") as found:
+def binaries(tmp_path_factory: pytest.TempPathFactory) -> sshd.Binaries:
+    return sshd.binaries(tmp_path_factory.mktemp("openssh"))
+
+
+@pytest.fixture(scope="module")
+def server(binaries: sshd.Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd.Sshd]:
+    with sshd.running(tmp_path_factory.mktemp("sshd"), binaries) as found:
         yield found
 
 
@@ -48,11 +53,10 @@ def test_push_over_ssh_is_by_content_and_survives_odd_names(tmp_path: Path, serv
     assert [p.name for p in (tmp_path / 'it\'s a $(board) "folder"' / "models").iterdir()] == ["a b;`id`.pte"]
 
 
-def test_a_connection_that_breaks_is_a_lost_device(tmp_path: Path) -> None:
-    with sshd.running(tmp_path / "server") as own:
+def test_a_connection_that_breaks_is_a_lost_device(tmp_path: Path, binaries: sshd.Binaries) -> None:
+    with sshd.running(tmp_path / "server", binaries) as own:
         device = ssh_device(own.host, config=own.config, root=str(tmp_path / "root"))
         device.facts()
-        device.push({})
         # The server's children are the connections; the server itself stays.
         pids = f"ps -o pid= --ppid {own.process.pid}"
         breaking = threading.Timer(1.0, lambda: subprocess.run(["sh", "-c", f"kill $({pids})"], check=False))

@@ -1,4 +1,4 @@
-// @MODEL_NAME@ with ONNX Runtime Web: npm install onnxruntime-web
+// @MODEL_NAME@ with ONNX Runtime Web: npm install onnxruntime-web@@VERSION@
 import * as ort from 'onnxruntime-web';
 
 /** Input -> dtype, and for each dimension: symbol, smallest, largest (null: none), step, offset. */

@@ -10,8 +10,10 @@ namespace harness {
 namespace {
 
 constexpr double kNsPerSecond = 1e9;
-// A thread that was on a CPU for at least this share of the busiest one's time took part in the work.
+// A thread that was on a CPU for at least one part in this many of the busiest one's time took part in the work.
 constexpr std::int64_t kBusyShare = 20;
+// The kernel's accounts lag behind by up to a tick, 10 ms at most: of a shorter loop they say nothing.
+constexpr std::int64_t kLeastAccounted = 20'000'000;
 
 std::int64_t to_ns(double seconds) { return static_cast<std::int64_t>(seconds * kNsPerSecond); }
 
@@ -28,7 +30,7 @@ std::size_t room_for(const Job& job, std::int64_t fastest_ns) {
 }
 
 std::optional<int> busy_threads(const std::vector<std::pair<int, std::int64_t>>& before,
-                                const std::vector<std::pair<int, std::int64_t>>& after, std::int64_t loop_ns) {
+                                const std::vector<std::pair<int, std::int64_t>>& after) {
   if (after.empty()) return std::nullopt;
   const std::map<int, std::int64_t> old(before.begin(), before.end());
   std::vector<std::int64_t> spent;
@@ -37,8 +39,7 @@ std::optional<int> busy_threads(const std::vector<std::pair<int, std::int64_t>>&
     spent.push_back(time - (found == old.end() ? 0 : found->second));
   }
   const auto most = *std::max_element(spent.begin(), spent.end());
-  // The kernel's accounts lag behind by up to a tick: of a short loop they say nothing.
-  if (most < loop_ns / 2) return std::nullopt;
+  if (most < kLeastAccounted) return std::nullopt;
   return static_cast<int>(
       std::count_if(spent.begin(), spent.end(), [&](auto time) { return time > 0 && time >= most / kBusyShare; }));
 }
@@ -107,7 +108,7 @@ Measurement measure(const Job& job, Engine& engine, const TensorFile& tensors) {
   const auto after = thread_times();
   result.peak_rss_end = peak_rss_bytes();
   result.threads_alive = static_cast<int>(after.size());
-  result.threads_busy = busy_threads(before, after, result.loop_ns);
+  result.threads_busy = busy_threads(before, after);
   return result;
 }
 
