@@ -87,6 +87,24 @@ def check(session: nox.Session) -> None:
     _python(session, "-m", "build.check", *session.posargs)
 
 
+def _release(name: str, doc: str) -> None:
+    def release(session: nox.Session) -> None:
+        _python(session, "-m", "build.bundle", name, *session.posargs, group="release")
+
+    release.__doc__ = doc
+    nox.session(name=name)(release)
+
+
+for _platform, _targets in PLATFORMS.items():
+    _release(f"bundle-{_platform}", f"Pack the verified artifacts for {_platform} into one release archive.")
+_release("bundle", "Pack one release archive per platform.")
+_release("verify-bundle", "Check a bundle as its receiver would: hashes, signature, contract, self-test.")
+_release("reproduce", "Rebuild a bundle in a clean place, and compare byte by byte.")
+_release("promote", "Publish a bundle's version, and let a channel point to it: NAME VERSION CHANNEL.")
+_release("rollback", "Let a channel point to the version before: NAME CHANNEL.")
+_release("history", "Print what the channels of a bundle pointed to: NAME.")
+
+
 @nox.session
 def cases(session: nox.Session) -> None:
     """Run every public failing input through the bare converters and through ours, and print the table."""

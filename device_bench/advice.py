@@ -13,6 +13,8 @@ from device_bench.statistics import Statistics
 _LOW_BATTERY = 20.0
 #: share of the cores that something else may keep busy.
 _OTHER_LOAD = 0.5
+#: warnings about times, which mean nothing on an emulated device anyway.
+_OF_TIMES = ("throttled", "other-load", "timer", "governor", "no-sensor")
 #: share of an inference that reading the clock may cost.
 _TIMER_SHARE = 0.01
 #: clock after over clock before, below which the CPU was slowed.
@@ -80,4 +82,5 @@ def find_warnings(
         )
     if result["timer_cost_ns"] * 2 > _TIMER_SHARE * statistics.p50_ms * 1e6:
         found.append(("timer", "reading the clock is more than 1 % of an inference", "Measure a larger --batch."))
-    return [{"code": c, "message": m, "advice": a} for c, m, a in found]
+    skipped = _OF_TIMES if value["emulated"] else ()
+    return [{"code": c, "message": m, "advice": a} for c, m, a in found if c not in skipped]

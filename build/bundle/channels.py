@@ -15,9 +15,9 @@ from typing import Any
 
 from build.bundle import contract as contracts
 from build.bundle import selftest, signing
-from build.bundle.options import Version
 from build.bundle.store import Store
 from build.bundle.verify import inspect
+from build.bundle.version import Version
 from build.cache import sha256_file
 from build.errors import GateError, InputError, StorageError, VerificationError
 

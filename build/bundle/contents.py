@@ -13,7 +13,8 @@ from build import envs, shell
 from build.bundle import contract as contracts
 from build.bundle import manifest as manifests
 from build.bundle import runtimes, selftest
-from build.bundle.choose import Chosen, Item
+from build.bundle.choose import Chosen
+from build.bundle.refusals import Item
 from build.cache import sha256_file
 from build.errors import InputError
 

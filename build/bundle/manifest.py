@@ -10,8 +10,9 @@ from typing import Any
 
 from build import shell
 from build.bundle import runtimes
-from build.bundle.choose import Chosen, Item
+from build.bundle.choose import Chosen
 from build.bundle.options import BundleOptions
+from build.bundle.refusals import Item
 from build.cache import ROOT, sha256_file
 from build.errors import MissingToolError
 
@@ -54,7 +55,9 @@ def make(
         "model": record.name,
         "program": record.sha256,
         "source": source(),
-        "recipe": like["recipe"] if like else {
+        "recipe": like["recipe"]
+        if like
+        else {
             "kind": record.source["kind"],
             "chosen_by": chosen.rule,
             "choose": options.build.choose,

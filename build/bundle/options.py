@@ -6,62 +6,18 @@ import argparse
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import total_ordering
 from pathlib import Path
 from typing import Any, NoReturn
 
 from build import options as cli
 from build.bundle import documents
+from build.bundle.version import Version
 from build.errors import InputError
 from targets.registry import all_targets, platforms
 
 MANIFEST_SCHEMA = Path(__file__).with_name("manifest.schema.json")
 DEFAULT_VERSION = "0.1.0"
-_SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-@total_ordering
-@dataclass(frozen=True, eq=False)
-class Version:
-    """A semantic version (semver.org, without build metadata), ordered as the standard says."""
-
-    text: str
-
-    def __post_init__(self) -> None:
-        match = _SEMVER.fullmatch(self.text)
-        if match is None or any(p.isdecimal() and p != str(int(p)) for p in (match[4] or "").split(".") if p):
-            raise InputError(
-                f"'{self.text[:80]}' is not a semantic version", remedy="Give MAJOR.MINOR.PATCH, such as 1.4.0."
-            )
-
-    @property
-    def numbers(self) -> tuple[int, int, int]:
-        """MAJOR, MINOR, PATCH."""
-        match = _SEMVER.fullmatch(self.text)
-        assert match is not None
-        return int(match[1]), int(match[2]), int(match[3])
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        match = _SEMVER.fullmatch(self.text)
-        assert match is not None
-        parts = (match[4] or "").split(".") if match[4] else []
-        # A pre-release comes before its release; numbers before words.
-        words = tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts)
-        return (*self.numbers, not parts, words)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __lt__(self, other: Version) -> bool:
-        return self._key < other._key
-
-    def __str__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)

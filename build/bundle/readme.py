@@ -10,10 +10,11 @@ from typing import Any
 from build import envs, shell
 from build.bundle import manifest as manifests
 from build.bundle import runtimes, selftest, snippets
-from build.bundle.choose import Chosen, Item
+from build.bundle.choose import Chosen
 from build.bundle.contents import LABELS, LICENCES, put
 from build.bundle.contract import shape_text
 from build.bundle.options import BundleOptions
+from build.bundle.refusals import Item
 from build.errors import InputError
 from build.log import say
 from build.summary import size_text

@@ -11,8 +11,9 @@ from typing import Any
 from build.bundle import channels, selftest
 from build.bundle import contract as contracts
 from build.bundle import manifest as manifests
-from build.bundle.options import ReleaseOptions, Version
+from build.bundle.options import ReleaseOptions
 from build.bundle.store import Store, open_store
+from build.bundle.version import Version
 from build.cache import write_atomic
 from build.errors import GateError, InputError
 from build.summary import size_text

@@ -58,9 +58,7 @@ def reproduce(options: ReproduceOptions) -> int:
     return _report(options, digests, differing, causes)
 
 
-def _report(
-    options: ReproduceOptions, digests: tuple[str, str], differing: list[Differing], causes: list[str]
-) -> int:
+def _report(options: ReproduceOptions, digests: tuple[str, str], differing: list[Differing], causes: list[str]) -> int:
     same = digests[0] == digests[1]
     if options.json is not None:
         value = {
@@ -81,7 +79,8 @@ def _report(
     for cause in causes:
         print(f"why: {cause}", flush=True)
     first = f"{differing[0].path}: {differing[0].part}" if differing else "the order or form of its entries"
-    raise VerificationError(f"{options.bundle.name} is not reproduced: {first}. Why: {causes[0] if causes else 'unknown'}")
+    why = causes[0] if causes else "the files are the same"
+    raise VerificationError(f"{options.bundle.name} is not reproduced: {first}. Why: {why}")
 
 
 def _checkout(manifest: Mapping[str, Any], place: Path) -> Path:
@@ -107,9 +106,7 @@ def _checkout(manifest: Mapping[str, Any], place: Path) -> Path:
     return clone
 
 
-def _rebuild(
-    options: ReproduceOptions, manifest: Mapping[str, Any], folder: Path, checkout: Path, place: Path
-) -> Path:
+def _rebuild(options: ReproduceOptions, manifest: Mapping[str, Any], folder: Path, checkout: Path, place: Path) -> Path:
     """Build the artifacts and bundle them as the manifest says; returns the new archive."""
     out = place / "out"
     source = list(options.source) or ["--model", manifest["model"]]
@@ -123,7 +120,8 @@ def _rebuild(
         runs += [[a["precision"], "--keep-float", *a["kept_float"]] for a in artifacts if a["kept_float"]]
         for run in runs:
             say(f"building {manifest['model']} for {target}: {run[0]}")
-            _python(checkout, "build", "build", *common, "--jobs", str(options.jobs), "--targets", target, "--precisions", *run)
+            how = ["--jobs", str(options.jobs), "--targets", target, "--precisions", *run]
+            _python(checkout, "build", "build", *common, *how)
     session = f"bundle-{manifest['platform']}"
     like = ["--like", str(folder / manifests.FILE), "--version", manifest["version"]]
     _python(checkout, "build.bundle", session, *common, *like)
@@ -161,22 +159,34 @@ def _causes(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Inputs that were not the same, most telling first."""
     found = []
     if ours["source"] != theirs["source"] or ours["source"]["modified"]:
-        shown = [f"{(m['source']['revision'] or 'none')[:12]}{' (modified)' if m['source']['modified'] else ''}" for m in (ours, theirs)]
-        found.append(f"the source revision is {shown[0]}, here it is {shown[1]}")
+        found.append(f"the source revision is {_revision(ours)}, here it is {_revision(theirs)}")
     if ours["program"] != theirs["program"]:
-        found.append(f"the program's hash is {ours['program'][:12]}, here it is {theirs['program'][:12]}: other weights or code")
+        hashes = f"{ours['program'][:12]}, here it is {theirs['program'][:12]}"
+        found.append(f"the program's hash is {hashes}: other weights or other model code")
     pairs = {(a["target"], a["precision"]): a for a in theirs["artifacts"]}
     for mine in ours["artifacts"]:
         other = pairs.get((mine["target"], mine["precision"]))
-        if other is None:
-            continue
-        tools = [f"{k} {v}, here {other['toolchain'].get(k)}" for k, v in mine["toolchain"].items() if other["toolchain"].get(k) != v]
-        if tools:
-            found.append(f"{mine['target']}'s toolchain: {', '.join(tools)}")
-        if mine["calibration"] != other["calibration"]:
-            found.append(f"{mine['target']} {mine['precision']}: other calibration data")
-        if (mine["judged_by"] or {}).get("reference") != (other["judged_by"] or {}).get("reference"):
-            found.append("PyTorch's answers to the reference calls are not the same here: another processor or thread count")
-        if (mine["judged_by"] or {}).get("code") != (other["judged_by"] or {}).get("code"):
-            found.append(f"{mine['target']} was built by other code")
-    return list(dict.fromkeys(found)) or ["the same inputs gave other bytes: a converter is not deterministic"]
+        found += [] if other is None else _artifact_causes(mine, other)
+    return list(dict.fromkeys(found)) or [
+        "the same inputs gave other bytes: something in the build is not deterministic"
+    ]
+
+
+def _revision(manifest: Mapping[str, Any]) -> str:
+    source = manifest["source"]
+    return f"{(source['revision'] or 'unknown')[:12]}{' (modified)' if source['modified'] else ''}"
+
+
+def _artifact_causes(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    found, here = [], other["toolchain"]
+    tools = [f"{k} {v}, here {here.get(k)}" for k, v in mine["toolchain"].items() if here.get(k) != v]
+    if tools:
+        found.append(f"{mine['target']}'s toolchain: {', '.join(tools)}")
+    if mine["calibration"] != other["calibration"]:
+        found.append(f"{mine['target']} {mine['precision']}: other calibration data")
+    judged = mine["judged_by"] or {}, other["judged_by"] or {}
+    if judged[0].get("reference") != judged[1].get("reference"):
+        found.append("PyTorch's answers to the reference calls are not the same here: another processor or torch build")
+    if judged[0].get("code") != judged[1].get("code"):
+        found.append(f"{mine['target']} was built by other code")
+    return found

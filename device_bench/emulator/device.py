@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from device_bench.emulator.faults import Fault, Faults
-from device_bench.emulator.root import make_root
+from device_bench.emulator.root import CPU, make_root
 from device_bench.emulator.sync import Sync, full_disk
 from device_bench.emulator.wire import ClosedError, Endpoint, Link, Stream
 
@@ -35,6 +35,7 @@ _ENVIRONMENT = {
     "HOME": "/",
     "TMPDIR": "/data/local/tmp",
     "ANDROID_DATA": "/data",
+    "QEMU_CPU": CPU,
 }
 
 

@@ -9,13 +9,13 @@ expressions that Core ML expands, values its ``quantize`` and ``dequantize`` ope
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
 from build.legalize.quantized_graph import brings_own, require_static
 from build.quantize.annotate import static_quantizer, weight_quantizer
-from build.quantize.pt2e import quantize
+from build.quantize.pt2e import quantize, quiet
 from build.quantize.regions import check_names, packet
 from build.quantize.weighted import weight_of
 from targets.contract import LowerRequest
@@ -44,8 +44,24 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
     if request.precision == "int4-weight":
         return program
     if request.precision == "int8-static":
-        return quantize(program, static_quantizer(keep), request.calibration, keep_float=keep)
+        return quantize(program, _static(keep), request.calibration, keep_float=keep)
     return quantize(program, weight_quantizer(), [_zeros(request)], keep_float=keep)
+
+
+def _static(keep: Sequence[str]) -> Any:
+    """8-bit values and weights, and 8-bit weights also where the values stay float: embeddings, and behind kept nodes."""
+    from torchao.quantization.pt2e.quantizer import Quantizer
+
+    values, weights = static_quantizer(keep), weight_quantizer()
+
+    class Both(Quantizer):
+        def annotate(self, model: Any) -> Any:
+            return weights.annotate(values.annotate(model))
+
+        def validate(self, model: Any) -> None:
+            """Nothing to check: every annotation is made by the two."""
+
+    return Both()
 
 
 def _zeros(request: LowerRequest) -> Mapping[str, Array]:
@@ -90,9 +106,10 @@ def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
     Raises:
         InputError: the weight of a kept node is not to be found in the converted model.
     """
-    import coremltools.optimize.coreml as cto
+    with quiet():  # progress bars
+        import coremltools.optimize.coreml as cto
 
-    known = cto.get_weights_metadata(model, weight_threshold=1)
+        known = cto.get_weights_metadata(model, weight_threshold=1)
     names: dict[str, None] = {}
     for node, (_, target) in kept.items():
         name = next((n for n in known if n in (_plain(target), f"{_plain(target)}_to_fp16")), None)
@@ -108,7 +125,8 @@ def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
     rows = cto.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8", weight_threshold=1)
     fitting = {n: blocks for n, w in known.items() if _fits(w.val) and n not in names}
     config = cto.OptimizationConfig(global_config=rows, op_name_configs={**fitting, **names})
-    return cto.linear_quantize_weights(model, config)
+    with quiet():
+        return cto.linear_quantize_weights(model, config)
 
 
 def _plain(target: str) -> str:

@@ -42,7 +42,7 @@ def of_device(run: LabRun, serial: str) -> dict[str, dict[str, object]]:
     return {f: m for f, m in run.measurements.items() if m["device"]["serial"] == serial}
 
 
-def test_both_targets_on_both_devices_equal_this_host(lab: Lab, two_devices: Started) -> None:
+def test_both_targets_on_both_devices_agree_with_this_host(lab: Lab, two_devices: Started) -> None:
     run = lab("bench-android", *serials(two_devices))
     assert run.code == 0, run.stderr
     assert len(run.measurements) == 4
@@ -52,7 +52,10 @@ def test_both_targets_on_both_devices_equal_this_host(lab: Lab, two_devices: Sta
         assert value["device"]["arch"] == "aarch64"
         assert value["cpu"]["arch"] == "aarch64"
         assert value["runtime"]["name"] == value["measurement"]["target"]
-        assert value["host"]["identical"] is True, value["host"]
+        # Other kernels than this host's: sums in another order, stated and not flagged.
+        assert value["host"]["flagged"] is False, value["host"]
+        assert value["host"]["max_abs_diff"] < 2e-5
+        assert value["host"]["identical"] is (value["host"]["differing"] == 0)
         assert value["accuracy"]["metric"] == {"name": "top1_accuracy", "value": 0.958333, "reference": 0.958333}
         assert value["accuracy"]["changed_decisions"] == 0
         assert value["threads"]["busy"] == 1
