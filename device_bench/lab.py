@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from build.errors import DeviceError, DeviceLostError, EdgeportError, RejectedResultError
+from build.errors import DeviceError, DeviceLostError, EdgeportError, HarnessError, RejectedResultError
 from build.log import say
 from device_bench import measurement
 from device_bench.accuracy import Outputs, against_host, against_pytorch, as_program
@@ -77,7 +77,7 @@ def _on_device(work: Work, device: Device) -> None:
 
 def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
     try:
-        facts = device.facts()
+        facts = _facts(work, device)
         bundle = harness.ensure(facts.arch)
     except EdgeportError as error:
         _give_up(work, device, cells, device.unknown(), None, error)
@@ -103,6 +103,16 @@ def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
                 f"p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms"
             )
         measurement.write(work.folder, cell, value)
+
+
+def _facts(work: Work, device: Device) -> Facts:
+    try:
+        return device.facts()
+    except DeviceLostError as error:
+        say(f"{device.name}: {error.message}; waiting for it")
+        if not device.wait(work.options.wait):
+            raise
+        return device.facts()
 
 
 def _give_up(
@@ -133,8 +143,10 @@ def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, val
             return {**done, "attempts": attempt}
         except DeviceLostError as error:
             say(f"{device.name}: {error.message}; waiting for it (attempt {attempt} of {attempts})")
-            if not device.wait(work.options.wait) or attempt == attempts:
+            if not device.wait(work.options.wait):
                 raise
+            if attempt == attempts:  # it is back: what breaks it is this artifact, and the others have their turn
+                raise HarnessError(f"{error.message}, {attempts} times") from error
         except RejectedResultError as error:
             say(f"{device.name}: rejected: {error.message} (attempt {attempt} of {attempts})")
             if attempt == attempts:

@@ -16,7 +16,7 @@ from targets.diagnosis import dtype_findings, op_findings
 from targets.mlpackage import features, keywords, package, small_integers, state, values
 from targets.mlpackage.convert import convert
 from targets.mlpackage.preflight import COMPLEX, dim_findings, rank_findings, size_findings
-from targets.mlpackage.quantize import four_bits, kept_weights, left_float, quantized
+from targets.mlpackage.quantize import KeptWeight, four_bits, kept_weights, left_float, quantized
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
 from targets.precisions import precision
 
@@ -157,7 +157,7 @@ def _lowered(
     target: str,
     notes: list[str],
     stateful: bool,
-    kept: Mapping[str, tuple[str, str]],
+    kept: Mapping[str, KeptWeight],
 ) -> Lowered:
     from targets.mil import load as read_back
 

@@ -41,7 +41,8 @@ def quantize(
     Args:
         program: a float program, freshly loaded: its batch norms are folded in place.
         quantizer: a torchao ``Quantizer``.
-        calibration: input name -> array per call. At least one, also for dynamic ranges (the observers must run).
+        calibration: input name -> array per call. Without any, made-up inputs run through the observers: weights and
+            ranges taken at run time need none of them.
         keep_float: names of nodes of ``program`` that stay in float.
         fold_weights: store weights as integers; False leaves ``quantize`` ops on float weights for the converter.
 
@@ -59,11 +60,12 @@ def quantize(
         module = program.module(check_guards=False)
         prepared = prepare_pt2e(module, _keeping(quantizer, keep_float))
         with torch.no_grad():
-            for inputs in calibration:
-                args, kwargs = _arguments([_tensor(inputs[s.name]) for s in signature.inputs], spec)
+            given = [[_tensor(inputs[s.name]) for s in signature.inputs] for inputs in calibration]
+            for tensors in given or [example_inputs(signature)]:
+                args, kwargs = _arguments(tensors, spec)
                 prepared(*args, **kwargs)
         converted = convert_pt2e(prepared, fold_quantize=fold_weights)
-        return export_like(converted, signature, spec, calibration[0])
+        return export_like(converted, signature, spec, calibration[0] if calibration else None)
 
 
 def without_batch_norms(program: ExportedProgram, keep: Sequence[str]) -> tuple[ExportedProgram, list[str]]:
@@ -141,6 +143,30 @@ def _arguments(tensors: list[Any], spec: Any) -> tuple[tuple[Any, ...], dict[str
     return tuple(args), dict(kwargs)
 
 
+def example_inputs(signature: Signature, like: Mapping[str, Array] | None = None) -> list[torch.Tensor]:
+    """Inputs in order, every dynamic size at 16 or as near to it as its range allows.
+
+    Args:
+        like: values of one call, repeated along dynamic dimensions; zeros without.
+    """
+    import numpy as np
+    import torch
+
+    sizes = {s: _example_size(lo, hi) for s, (lo, hi) in signature.dynamic_symbols.items()}
+    tensors = []
+    for tensor in signature.inputs:
+        if like is None:
+            value = torch.from_numpy(np.zeros([d if isinstance(d, int) else 1 for d in tensor.shape], tensor.dtype))
+        else:
+            value = _tensor(like[tensor.name])
+        for axis, dim in enumerate(tensor.shape):
+            if isinstance(dim, DynamicDim):
+                size = dim.scale * sizes[dim.symbol] + dim.offset
+                value = value.index_select(axis, torch.arange(size) % value.shape[axis])
+        tensors.append(value.contiguous())
+    return tensors
+
+
 def export_like(
     module: Any, signature: Signature, spec: Any, like: Mapping[str, Array] | None = None
 ) -> ExportedProgram:
@@ -150,7 +176,6 @@ def export_like(
         spec: the program's ``call_spec.in_spec``.
         like: values of one call; zeros without.
     """
-    import numpy as np
     import torch
     from torch.export import Dim
 
@@ -158,25 +183,17 @@ def export_like(
         symbol: Dim(f"dim_{i}", min=lo, **({} if hi is None else {"max": hi}))
         for i, (symbol, (lo, hi)) in enumerate(signature.dynamic_symbols.items())
     }
-    sizes = {s: _example_size(lo, hi) for s, (lo, hi) in signature.dynamic_symbols.items()}
-    tensors: list[torch.Tensor] = []
-    shapes: list[dict[int, Any] | None] = []
-    for tensor in signature.inputs:
-        if like is None:
-            value = torch.from_numpy(np.zeros([d if isinstance(d, int) else 1 for d in tensor.shape], tensor.dtype))
-        else:
-            value = _tensor(like[tensor.name])
-        dynamic: dict[int, Any] = {}
-        for axis, dim in enumerate(tensor.shape):
-            if isinstance(dim, DynamicDim):
-                size = dim.scale * sizes[dim.symbol] + dim.offset
-                value = value.index_select(axis, torch.arange(size) % value.shape[axis])
-                # No constant added where none is needed: `Dim + 0` is another dimension to torch.export.
-                derived = roots[dim.symbol] if dim.scale == 1 else dim.scale * roots[dim.symbol]
-                dynamic[axis] = derived + dim.offset if dim.offset else derived
-        tensors.append(value.contiguous())
-        shapes.append(dynamic or None)
-    args, kwargs = _arguments(tensors, spec)
+
+    def declared(dim: DynamicDim) -> Any:
+        # No constant added where none is needed: `Dim + 0` is another dimension to torch.export.
+        derived = roots[dim.symbol] if dim.scale == 1 else dim.scale * roots[dim.symbol]
+        return derived + dim.offset if dim.offset else derived
+
+    shapes = [
+        {axis: declared(d) for axis, d in enumerate(t.shape) if isinstance(d, DynamicDim)} or None
+        for t in signature.inputs
+    ]
+    args, kwargs = _arguments(example_inputs(signature, like), spec)
     dims, named_dims = _arguments(shapes, spec)
     with torch.no_grad():
         if any(shapes):

@@ -75,11 +75,9 @@ def make_root(root: Path, properties: Mapping[str, str]) -> None:
     for name in _HOST_FOLDERS:
         if Path(f"/{name}").is_dir():
             shell.run(["mount", "--rbind", "-o", "ro", f"/{name}", root / name])
-    cpus = root / "sys/devices/system/cpu"
-    cpus.mkdir(parents=True, exist_ok=True)
-    for name, text in (("possible", f"0-{_CORES - 1}"), ("present", f"0-{_CORES - 1}"), ("online", f"0-{_CORES - 1}")):
-        (cpus / name).write_text(text + "\n")
-    (cpus / "kernel_max").write_text(f"{_CORES - 1}\n")
+    for name, text in _system_files().items():
+        (root / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "sys" / name).write_text(text + "\n")
     (root / "tmp/cpuinfo").write_text("".join(_core(i) for i in range(_CORES)))
     shell.run(["mount", "--bind", root / "tmp/cpuinfo", root / "proc/cpuinfo"])
     if not (root / BATTERY).exists():
@@ -91,6 +89,19 @@ def make_root(root: Path, properties: Mapping[str, str]) -> None:
     every = "".join(f"echo '[{name}]: [{value}]'\n" for name, value in properties.items())
     _script(programs / "getprop", f"case \"$1\" in\n  '')\n{every};;\n{cases}  *) echo;;\nesac\n")
     _script(programs / "dumpsys", f'[ "$1" = battery ] && cat /{BATTERY}\n')
+
+
+def _system_files() -> dict[str, str]:
+    """Path below ``/sys`` -> content: CPUs, their clocks, a temperature."""
+    cpus = "devices/system/cpu"
+    found = {f"{cpus}/{name}": f"0-{_CORES - 1}" for name in ("possible", "present", "online")}
+    found[f"{cpus}/kernel_max"] = str(_CORES - 1)
+    for core in range(_CORES):
+        clock = f"{cpus}/cpu{core}/cpufreq"
+        found |= {f"{clock}/scaling_cur_freq": "1800000", f"{clock}/cpuinfo_max_freq": "2400000"}
+        found[f"{clock}/scaling_governor"] = "schedutil"
+    zone = "class/thermal/thermal_zone0"
+    return found | {f"{zone}/type": "cpu-0-0", f"{zone}/temp": "41500"}
 
 
 def _script(path: Path, text: str) -> None:

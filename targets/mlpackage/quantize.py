@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
@@ -17,7 +18,7 @@ from build.legalize.quantized_graph import brings_own, require_static
 from build.quantize.annotate import static_quantizer, weight_quantizer
 from build.quantize.pt2e import quantize, quiet
 from build.quantize.regions import check_names, packet
-from build.quantize.weighted import weight_of
+from build.quantize.weighted import constants, weight_of
 from targets.contract import LowerRequest
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
 
 
 def _static(keep: Sequence[str]) -> Any:
-    """8-bit values and weights, and 8-bit weights also where the values stay float: embeddings, and behind kept nodes."""
+    """8-bit values and weights; where the values stay float (embeddings, behind kept nodes) 8-bit weights alone."""
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     values, weights = static_quantizer(keep), weight_quantizer()
@@ -74,15 +75,37 @@ def _zeros(request: LowerRequest) -> Mapping[str, Array]:
     }
 
 
-def kept_weights(program: ExportedProgram, request: LowerRequest) -> dict[str, tuple[str, str]]:
-    """Kept node with a weight -> MIL's operation for it, and the weight's name in the program."""
+@dataclass(frozen=True, kw_only=True)
+class KeptWeight:
+    """A weight that stays float.
+
+    Attributes:
+        operation: MIL's operation that reads it.
+        names: what that operation, or the weight, may be called in the converted model.
+    """
+
+    operation: str
+    names: frozenset[str]
+
+
+def kept_weights(program: ExportedProgram, request: LowerRequest) -> dict[str, KeptWeight]:
+    """Kept node -> its weight; a batch norm's is that of the layer before it, which coremltools merges it into.
+
+    Raises:
+        InputError: a name is no node of the program.
+    """
     check_names(program, request.keep_float)
-    targets = {s.arg.name: str(s.target) for s in program.graph_signature.input_specs if s.target is not None}
+    stored = constants(program)
     found = {}
     for node in program.graph.nodes:
-        weight = weight_of(node) if node.name in request.keep_float else None
-        if weight is not None and weight.name in targets:
-            found[node.name] = (_operation(node), targets[weight.name])
+        if node.name not in request.keep_float:
+            continue
+        norms = {u.name for u in node.users if "batch_norm" in packet(u)}
+        layer = node.args[0] if "batch_norm" in packet(node) and len(node.args[0].users) == 1 else node
+        weight = weight_of(layer)
+        if weight is not None and weight.name in stored:
+            names = frozenset({node.name, layer.name, weight.name, *norms})
+            found[node.name] = KeptWeight(operation=_operation(layer), names=names)
     return found
 
 
@@ -93,14 +116,14 @@ def _operation(node: Node) -> str:
     return {"linear": "linear", "addmm": "linear", "embedding": "gather"}.get(name, "matmul")
 
 
-def left_float(found: Mapping[str, int], kept: Mapping[str, tuple[str, str]]) -> dict[str, int]:
+def left_float(found: Mapping[str, int], kept: Mapping[str, KeptWeight]) -> dict[str, int]:
     """The float weights that an artifact holds, without those that the request keeps."""
     rest = Counter(found)
-    rest.subtract(Counter(operation for operation, _ in kept.values()))
+    rest.subtract(Counter(operation for operation, _ in {(k.operation, k.names): k for k in kept.values()}))
     return {op: n for op, n in sorted(rest.items()) if n > 0}
 
 
-def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
+def four_bits(model: Any, kept: Mapping[str, KeptWeight]) -> Any:
     """The converted model with weights of 4 bits in blocks, and of 8 where a row is no multiple of a block.
 
     Raises:
@@ -111,8 +134,9 @@ def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
 
         known = cto.get_weights_metadata(model, weight_threshold=1)
     names: dict[str, None] = {}
-    for node, (_, target) in kept.items():
-        name = next((n for n in known if n in (_plain(target), f"{_plain(target)}_to_fp16")), None)
+    for node, weight in kept.items():
+        readers = {n: {n, *(c.name for c in w.child_ops)} for n, w in known.items() if w.val.ndim > 1}
+        name = next((n for n, called in readers.items() if called & weight.names), None)
         if name is None:
             raise InputError(
                 f"--keep-float {node}: coremltools merged its weight with others",
@@ -127,10 +151,6 @@ def four_bits(model: Any, kept: Mapping[str, tuple[str, str]]) -> Any:
     config = cto.OptimizationConfig(global_config=rows, op_name_configs={**fitting, **names})
     with quiet():
         return cto.linear_quantize_weights(model, config)
-
-
-def _plain(target: str) -> str:
-    return target.replace(".", "_")
 
 
 def _fits(values: Any) -> bool:

@@ -27,22 +27,22 @@ _SHARING = (
 )
 
 
-def integer_nodes(graph: Any, leave: Collection[int] = ()) -> list[Any]:
+def integer_nodes(graph: Any, leave: Collection[str] = ()) -> list[Any]:
     """The nodes to compute in 8 bits: layers with stored weights, and what combines or hands on their values.
 
     A sum with a value that was never an integer stays float: an attention mask of -10,000 has a range in which nothing
     else is left of 8 bits. So do products of two computed values and all that feeds a normalisation.
 
     Args:
-        leave: ids of nodes that stay float.
+        leave: names of nodes that stay float. Every node must have a name of its own.
     """
-    heavy = {id(w.node) for w in weights(graph) if w.slot == 1}
+    heavy = {w.node.name for w in weights(graph) if w.slot == 1}
     made: set[str] = set()
     found = []
     for node in graph.node:
-        if id(node) in leave:
+        if node.name in leave:
             continue
-        if node.op_type in _WEIGHTED and id(node) in heavy:
+        if node.op_type in _WEIGHTED and node.name in heavy:
             found.append(node)
             if node.op_type == "Conv":  # the others hand floats on, see NO_OUTPUT
                 made.update(node.output)
@@ -93,7 +93,7 @@ def static(model: Any, calls: Sequence[Mapping[str, Array]], region: Region) -> 
 
     for i, node in enumerate(model.graph.node):
         node.name = f"{node.op_type}_{i}"
-    chosen = integer_nodes(model.graph, {id(n) for n in model.graph.node if mark_of(n) in region.values})
+    chosen = integer_nodes(model.graph, {n.name for n in model.graph.node if mark_of(n) in region.values})
     if not chosen:
         return model
     with _quiet(), tempfile.TemporaryDirectory() as folder:

@@ -58,7 +58,15 @@ def test_both_targets_on_both_devices_agree_with_this_host(lab: Lab, two_devices
         assert value["host"]["identical"] is (value["host"]["differing"] == 0)
         assert value["accuracy"]["metric"] == {"name": "top1_accuracy", "value": 0.958333, "reference": 0.958333}
         assert value["accuracy"]["changed_decisions"] == 0
-        assert value["threads"]["busy"] == 1
+        assert value["threads"]["busy"] in (1, None)  # None: the loop was too short for the kernel's accounts
+        conditions = value["conditions"]
+        clock = {"id": 0, "khz": 1_800_000, "max_khz": 2_400_000, "governor": "schedutil"}
+        assert conditions["harness_before"]["cpus"][0] == conditions["harness_after"]["cpus"][0] == clock
+        zone = {"zone": "thermal_zone0", "type": "cpu-0-0", "celsius": 41.5}
+        assert conditions["harness_before"]["thermal"] == [zone]
+        assert conditions["before"]["governors"] == ["schedutil"]
+        assert conditions["before"]["khz"] == {"cpu0": 1_800_000, "cpu1": 1_800_000}
+        assert (conditions["before"]["celsius"], conditions["before"]["sensor"]) == (28.0, "battery")
         assert len(value["samples_ns"]) == value["statistics"]["samples"] >= 3
         assert "emulated" in [w["code"] for w in value["warnings"]]
     assert "4 of 4 measurements taken" in run.stdout
