@@ -105,6 +105,9 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     fragile = nan_unsafe(program, _NAN_UNSAFE)
     own = brings_own(program, request)
     kept = Kept.mark(program, request.keep_float)
+    if precision(request.precision).quantized:
+        # a converter that merges a norm into its layer loses the names of both
+        program = legalize(program, ("drop_derived_ranges", "fold_batch_norm"))
     legal = legalize(program, REWRITES)
     if own:
         require_static(legal, "ONNX Runtime")

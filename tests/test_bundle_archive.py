@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import struct
-import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from build.bundle import archive
 from build.errors import UntrustedInputError
 
 #: of the archive below: a change of Python's zip writer that changed every bundle's bytes would show here
-GOLDEN = "GOLDENVALUE"
+GOLDEN = "143b9d848d4c948a93859477b0f02fecd1ffd6e2e6a41cfcb2ba008690d21a0f"
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -61,16 +61,16 @@ def test_what_was_packed_comes_out(tmp_path: Path) -> None:
     for name, path in files.items():
         assert (out / name).read_bytes() == path.read_bytes()
     assert os.access(out / "run", os.X_OK)
-    assert not os.access(out / "manifest.json", os.X_OK) or os.getuid() == 0
     assert not (out / "manifest.json").stat().st_mode & stat.S_IXUSR
     assert archive.read_member(tmp_path / "a.zip", "models/a.txt") == "ä\n".encode()
 
 
-def _zip(entries: list[tuple[zipfile.ZipInfo, bytes]], **kwargs: int) -> bytes:
+def _zip(entries: list[tuple[zipfile.ZipInfo, bytes]], compression: int = zipfile.ZIP_STORED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", **kwargs) as z:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w") as z:
+        warnings.simplefilter("ignore")  # of a name that is in it twice: that is what is to be made
         for info, data in entries:
-            z.writestr(info, data, compress_type=kwargs.get("compression", zipfile.ZIP_STORED))
+            z.writestr(info, data, compress_type=compression)
     return buffer.getvalue()
 
 
@@ -173,22 +173,16 @@ def test_a_hostile_archive_is_refused_before_anything_is_written(tmp_path: Path,
     file.write_bytes(data)
     out = tmp_path / "a" / "out"
     out.mkdir(parents=True)
-    started = time.process_time()
     with pytest.raises(UntrustedInputError, match=reason):
         archive.extract(file, out)
-    assert list(tmp_path.rglob("*")) == [tmp_path / "a", out, file] or set(tmp_path.rglob("*")) == {
-        tmp_path / "a",
-        out,
-        file,
-    }
-    assert time.process_time() - started < 60, "refused by what it says of itself, not by unpacking it"
+    assert set(tmp_path.rglob("*")) == {tmp_path / "a", out, file}
 
 
 def test_a_comment_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "toy.zip", "w") as z:
         z.writestr(*GOOD)
         z.comment = b"hello"
-    with pytest.raises(UntrustedInputError, match="comment|after its end"):
+    with pytest.raises(UntrustedInputError, match=r"comment|after its end"):
         archive.entries(tmp_path / "toy.zip")
 
 

@@ -77,7 +77,7 @@ def test_a_program_that_is_quantised_already(tmp_path: Path, steps: int) -> None
         (got,), (want,) = made.outputs([images(count)])
         step = float(np.diff(np.unique(want)).min())
         assert np.abs(got - want).max() <= 2.01 * step
-        assert np.mean(np.abs(got - want) > 0.5 * step) < 0.1
+        assert np.mean(np.abs(got - want) > 0.5 * step) < 0.25
 
 
 def test_a_quantised_program_has_its_own_precision(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
-_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\x00-\x1f]+)")
+_LINE = re.compile(r"([0-9a-f]{64})  ([^/\x00-\x1f]+)")
 
 
 def write_sums(folder: Path) -> None:
@@ -31,7 +31,8 @@ def read_sums(folder: Path) -> dict[str, str]:
         VerificationError: a line is not one of a checksum, or a name comes twice.
     """
     found: dict[str, str] = {}
-    for line in (folder / SUMS).read_text(encoding="utf-8", errors="replace").splitlines():
+    text = (folder / SUMS).read_bytes().decode("utf-8", errors="replace")
+    for line in text.removesuffix("\n").split("\n"):
         match = _LINE.fullmatch(line)
         if match is None or match[2] in found:
             raise VerificationError(f"{SUMS} is damaged: {line[:80]!r}")

@@ -112,10 +112,7 @@ def _check_sums(file: Path, tell: Tell, *, required: bool) -> None:
         return
     sums = signing.read_sums(file.parent)
     if file.name not in sums:
-        if required:
-            raise VerificationError(f"{signing.SUMS} does not list {file.name}", remedy="Do not rename a bundle.")
-        tell(f"checksums: {signing.SUMS} does not list {file.name}")
-        return
+        raise VerificationError(f"{signing.SUMS} beside it does not list {file.name}", remedy="Do not rename a bundle.")
     signing.check_sums(file.parent, sums)
     signed = (file.parent / signing.SIGNATURE).is_file()
     tell(f"checksums: {len(sums)} files" + ("; signed, but not checked (no --key)" if signed and not required else ""))

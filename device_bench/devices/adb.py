@@ -18,6 +18,7 @@ _ADDRESS = re.compile(r"[^\s:]+:\d{1,5}")
 #: adb states, and what to do about each.
 _STATES = {
     "unauthorized": "Unlock the device and accept this computer's key.",
+    "authorizing": "Unlock the device and accept this computer's key.",
     "offline": "Reconnect the cable, or restart adb on the device.",
     "no permissions": "Install Android's udev rules (package android-sdk-platform-tools-common), or run as root.",
     "bootloader": "Boot the device into Android.",

@@ -95,7 +95,7 @@ def _is_gone(reason: str) -> bool:
 
 
 def _remedy(reason: str) -> str | None:
-    if "unauthorized" in reason:
+    if "authoriz" in reason:  # unauthorized, or still authorizing: nobody has accepted the key yet
         return "Unlock the device and accept this computer's key, then run again."
     if "permissions" in reason:
         return "Install Android's udev rules (package android-sdk-platform-tools-common), or run as root."

@@ -30,8 +30,9 @@ def mark_of(node: Any) -> str | None:
 
 
 def present(model: Any) -> set[str]:
-    """Every name that some op of the model carries."""
-    return {name for name in map(mark_of, model.get_ops()) if name is not None}
+    """Every name that some computing op of the model carries."""
+    computing = (n for n in model.get_ops() if n.get_type_name() != "Constant")
+    return {name for name in map(mark_of, computing) if name is not None}
 
 
 def clear(model: Any) -> None:

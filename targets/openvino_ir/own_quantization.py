@@ -169,8 +169,8 @@ def _only_dequantized(node: Node) -> bool:
 def _rounded(program: ExportedProgram, node: Node) -> None:
     """``(clamp(round(x / scale) + zero) - zero) * scale`` in float32.
 
-    The last factor is written as a division: OpenVINO moves a product into the next layer's weights, whose integers
-    would be lost.
+    Both factors are written as divisions: OpenVINO moves a product into the weights of the layer before or after it,
+    whose integers would be lost.
     """
     import torch
 
@@ -178,7 +178,7 @@ def _rounded(program: ExportedProgram, node: Node) -> None:
     value, scale, zero, low, high, _ = node.args
     for user in list(node.users):
         write = _Writer(program, user)
-        steps = write(aten.round.default, write(aten.mul.Tensor, value, 1.0 / scale))
+        steps = write(aten.round.default, write(aten.div.Tensor, value, scale))
         clamped = write(aten.clamp.default, steps, float(low - zero), float(high - zero))
         user.replace_all_uses_with(write(aten.div.Tensor, clamped, 1.0 / scale))
         program.graph.erase_node(user)
