@@ -50,6 +50,17 @@ _CALIBRATION = (
     ("skimage.data", "gravel.png"),
     ("skimage.data", "grass.png"),
 )
+#: Half: weights rounded in 50 layers one behind the other. On photographs logits move by 0.4% of their range, on the
+#: made-up noise of a batch of 64 single ones by 1.5%.
+#: 8 bits: the metric is agreement with PyTorch on unlabelled views, many of which ImageNet has no class for, so that
+#: close classes change places: 3 to 5 of the 40 views do, which says little of an accuracy on labelled photographs.
+_TOLERANCES = {
+    "fp16": {"atol": 1e-3, "rtol": 1e-2, "scale": 3e-2},
+    "int8-weight": {"max_metric_drop": 0.15, "min_snr_db": 15.0},
+    "int8-dynamic": {"max_metric_drop": 0.15, "min_snr_db": 12.0},
+    "int8-static": {"max_metric_drop": 0.15, "min_snr_db": 8.0},
+    "int4-weight": {"max_metric_drop": 0.2, "min_snr_db": 5.0},
+}
 #: name -> (left, top, right, bottom) as shares of the photograph's width and height.
 _VIEWS = {
     "whole": (0.0, 0.0, 1.0, 1.0),
@@ -186,5 +197,6 @@ def spec() -> ModelSpec:
         metric="top1_agreement",
         sizes={"batch": (7,)},
         output_names=("logits",),
+        tolerances=_TOLERANCES,
         licence="Apache-2.0",
     )

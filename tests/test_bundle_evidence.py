@@ -27,6 +27,15 @@ CONDITIONS: dict[str, Any] = {
     "governors": ["schedutil"],
     "khz": {},
 }
+CPU: dict[str, Any] = {
+    "arch": "aarch64",
+    "kernel": "6",
+    "online": 8,
+    "affinity": [],
+    "models": [],
+    "parts": [],
+    "features": [],
+}
 HARNESS: dict[str, Any] = {"load1": 0.1, "cpus": [], "thermal": []}
 
 
@@ -115,6 +124,7 @@ def measured(
             "clock": "CLOCK_MONOTONIC",
             "warmup": {"runs": 5, "ns": 1},
             "loop_ns": 1,
+            "cpu": CPU,
             "conditions": {
                 "gate": {
                     "celsius": 30.0,

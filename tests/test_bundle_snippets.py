@@ -257,8 +257,5 @@ def test_a_name_that_would_be_code_is_refused(name: str) -> None:
 
 def test_shapes_are_written_with_the_authors_names() -> None:
     value = _transformer()
-    assert (
-        shape_text(value["inputs"][0]["shape"], value["symbols"])
-        == "[batch (1 or more), 8*sequence (8..64 in steps of 8)]"
-    )
-    assert json.dumps(value)
+    shown = shape_text(value["inputs"][0]["shape"], value["symbols"])
+    assert shown == "[batch (1 or more), 8*sequence (8..64 in steps of 8)]"
