@@ -22,6 +22,7 @@ _PIPELINE_CODE = (
     "build/quantize",
     "build/blame",
     "build/verify",
+    "build/attempt.py",
     "build/worker.py",
     "build/manifest.py",
     "build/program.py",
