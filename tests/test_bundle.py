@@ -249,6 +249,19 @@ def test_an_exception_is_recorded(copy: Path, capsys: pytest.CaptureFixture[str]
         assert "EXCEPTED" in capsys.readouterr().out
 
 
+def test_an_artifact_that_nothing_here_can_run_may_be_excepted(copy: Path, tmp_path: Path) -> None:
+    value = read_artifact(artifact(copy, "ort_web"))
+    assert value is not None
+    never_run = {k: v for k, v in value.items() if k not in ("verification", "accuracy")}
+    path = artifact(copy, "ort_web") / "manifest.json"
+    path.write_text(json.dumps({**never_run, "metric": None, "status": "unverified", "error": _FAILED}))
+    assert bundle(copy, "web", "--precisions", "fp32") == 6
+    assert bundle(copy, "web", "--precisions", "fp32", "--allow", "a device will tell") == 0
+    manifest = inspect(archive_of(folder_of(copy, "web")), tmp_path / "x", lambda line: None, sums_required=True)
+    assert manifest["artifacts"][0]["verification"] is None
+    assert "not verified" in (tmp_path / "x" / "README.md").read_text()
+
+
 @pytest.mark.parametrize("chosen", [["--precisions", "fp32"], []])
 def test_a_budget_that_fails_refuses(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], chosen: list[str]
@@ -279,7 +292,10 @@ def test_one_refusal_does_not_stop_the_other_bundles(copy: Path) -> None:
 # ---- what a receiver finds -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("platform", ["android", "apple", "pc", "web"])
+SLOW = [pytest.param(p, marks=pytest.mark.slow) for p in ("apple", "pc")]
+
+
+@pytest.mark.parametrize("platform", ["android", "web", *SLOW])
 def test_ours_verify(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], platform: str) -> None:
     """As a receiver has it: the archive alone, in a folder of its own."""
     file = shutil.copy(archive_of(folder_of(built, platform)), tmp_path)

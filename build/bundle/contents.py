@@ -39,9 +39,8 @@ def gather(chosen: Chosen, folder: Path) -> tuple[dict[str, Path], dict[str, Any
         place = manifests.place_of(item)
         files |= {f"{place}/{f['path']}": item.folder / f["path"] for f in item.manifest["files"]}
     reference = selftest.Reference(chosen.program, chosen.record)
-    usable = [i.manifest for i in chosen.items if "verification" in i.manifest]
-    files |= selftest.write(reference, folder, usable)
-    decided = selftest.decisions(reference, usable)
+    files |= selftest.write(reference, folder, [i.manifest for i in chosen.items])
+    decided = selftest.decisions(reference, [i.manifest for i in chosen.items if "verification" in i.manifest])
     if decided is not None:
         files |= put(folder, selftest.DECISIONS, json.dumps(decided, indent=None, sort_keys=True) + "\n")
     tokenizer = _tokenizer(chosen)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.bundle import contract as contracts
 from build.bundle import selftest
-from build.errors import VerificationError
+from build.errors import UnverifiedError, VerificationError
 from build.protocol import Emit, serve
 from build.verify.check import signature_problems
 from build.verify.compare import Tolerance, difference
@@ -35,6 +35,7 @@ def run(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
 
     Raises:
         VerificationError: the runtime refuses it, it declares another signature, or an answer is off.
+        UnverifiedError: nothing on this host can run all of it.
     """
     folder = Path(job["folder"])
     signature = signature_of(json.loads((folder / contracts.FILE).read_text(encoding="utf-8")))
@@ -47,6 +48,9 @@ def run(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
         raise VerificationError(f"{job['main']} does not keep to the contract: {wrong[0]}")
     test = json.loads((folder / selftest.FILE).read_text(encoding="utf-8"))
     limits = test["tolerances"][f"{job['target']}/{job['precision']}"]
+    missing = [s.name for s in signature.outputs if s.name not in limits]
+    if missing:
+        raise UnverifiedError(f"there is no tolerance for output '{missing[0]}': it was never run")
     worst = 0.0
     emit("run")
     for call in test["calls"]:

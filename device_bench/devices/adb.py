@@ -60,6 +60,8 @@ class AdbTransport:
                 if state == "device" and adb_client.run_shell(self.serial, "true", timeout=10).code == 0:
                     return True
                 if state != "unauthorized" and _ADDRESS.fullmatch(self.serial):
+                    if state == "offline":  # the server holds on to the broken connection, and says "already connected"
+                        adb_client.disconnect(self.serial)
                     adb_client.connect(self.serial)
             except (DeviceError, TimeoutError):
                 pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
@@ -12,13 +13,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from build import shell
 from build.errors import DeviceError, EdgeportError, InputError
 from build.log import fail, say
 from device_bench.devices import adb_client
 from device_bench.emulator import faults
 from device_bench.emulator.device import EmulatedDevice
 from device_bench.emulator.launch import FIRST_PORT, free_ports
-from device_bench.emulator.root import enter_namespace
+from device_bench.emulator.root import BATTERY, MOUNTED, enter_namespace
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,6 +54,9 @@ async def serve(devices: Sequence[EmulatedDevice], *, connect: bool, follow_stdi
         watching.cancel()
     for device in devices:
         device.stop()
+        if connect:
+            with contextlib.suppress(DeviceError):
+                await asyncio.to_thread(adb_client.disconnect, device.serial)
     await asyncio.sleep(0.1)  # the links' own tasks see that they are broken, and end
 
 
@@ -66,6 +71,8 @@ async def _wait_for_end(stop: asyncio.Event) -> None:
 
 def _connect(serial: str) -> None:
     try:
+        with contextlib.suppress(DeviceError):
+            adb_client.disconnect(serial)  # what an emulator that was killed left behind: it would count as connected
         answer = adb_client.connect(serial)
         say(f"adb: {answer}")
     except DeviceError as error:
@@ -108,10 +115,24 @@ def main(argv: list[str]) -> int:
 
 
 def _remove(scratch: Path) -> None:
-    """Only the devices' own files: what is mounted below their roots belongs to the host."""
+    """Remove the devices' own files. What is mounted below their roots is the host's: those folders are only ever
+    unmounted and removed when empty."""
     for device in scratch.iterdir():
-        for part in ("data", "sys", "tmp", "system"):
-            shutil.rmtree(device / "root" / part, ignore_errors=True)
+        root = device / "root"
+        for part in ("data", "sys", "system"):
+            shutil.rmtree(root / part, ignore_errors=True)
+        mounted = [root / "proc" / "cpuinfo", *(root / name for name in MOUNTED)]
+        shell.run(["umount", "--lazy", *mounted], check=False)
+        for place in [root / name for name in MOUNTED]:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+        for file in (root / "tmp" / "cpuinfo", root / BATTERY, device / faults.FILE):
+            file.unlink(missing_ok=True)
+        for place in (root / "tmp", root, device):
+            with contextlib.suppress(OSError):
+                place.rmdir()
+    with contextlib.suppress(OSError):
+        scratch.rmdir()
 
 
 if __name__ == "__main__":

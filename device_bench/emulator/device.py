@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from build.errors import DeviceError
 from device_bench.emulator.faults import Fault, Faults
 from device_bench.emulator.root import CPU, make_root
 from device_bench.emulator.sync import Sync, full_disk
@@ -87,7 +89,12 @@ class EmulatedDevice:
             _kill(group, signal.SIGKILL)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=1 << 20)
+        try:
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=1 << 20)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise DeviceError(f"port {self.port} is in use", remedy="Choose another with --port.") from error
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         endpoint = Endpoint(

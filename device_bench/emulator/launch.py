@@ -21,6 +21,7 @@ from device_bench.devices import adb_client
 FIRST_PORT = 6001
 _LAST_PORT = 6900
 _START_SECONDS = 60.0
+_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,22 +43,36 @@ def emulated_devices(home: Path, count: int, *, faults: Sequence[str] = ()) -> I
         DeviceError: they did not start.
     """
     home.mkdir(parents=True, exist_ok=True)
-    log = home / "emulator.log"
     adb_client.start_server()
-    command = [sys.executable, "-m", "device_bench.emulator", "--folder", home, "--devices", count, "--follow-stdin"]
-    command += ["--port", free_ports(count), *(word for fault in faults for word in ("--fault", fault))]
-    with log.open("wb") as stream:
-        process = shell.start([str(c) for c in command], stdout=stream, env={"PYTHONPATH": str(ROOT)})
-    serials: list[str] = []
+    process, started = _launch(home, count, faults)
     try:
-        started = _started(process, log)
-        serials += started.serials
         yield started
     finally:
         shell.stop(process)
-        for serial in serials:
+        for serial in started.serials:
             with contextlib.suppress(DeviceError):
                 adb_client.disconnect(serial)
+
+
+def _launch(home: Path, count: int, faults: Sequence[str]) -> tuple[subprocess.Popen[bytes], Started]:
+    command = [sys.executable, "-m", "device_bench.emulator", "--folder", home, "--devices", count, "--follow-stdin"]
+    command += [word for fault in faults for word in ("--fault", fault)]
+    log = home / "emulator.log"
+    for attempt in range(1, _ATTEMPTS + 1):
+        with log.open("wb") as stream:
+            words = [str(c) for c in (*command, "--port", free_ports(count))]
+            process = shell.start(words, stdout=stream, env={"PYTHONPATH": str(ROOT)})
+        try:
+            return process, _started(process, log)
+        except DeviceError as error:
+            shell.stop(process)
+            # Another emulator may have taken a port between our look and our start.
+            if "in use" not in error.message or attempt == _ATTEMPTS:
+                raise
+        except BaseException:
+            shell.stop(process)
+            raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _started(process: subprocess.Popen[bytes], log: Path) -> Started:

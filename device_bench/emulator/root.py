@@ -21,6 +21,8 @@ _BINFMT = Path("/proc/sys/fs/binfmt_misc")
 _MAGIC = r"\x7fELF\x02\x01\x01" + r"\x00" * 9 + r"\x02\x00\xb7\x00"
 _MASK = r"\xff" * 7 + r"\x00" + r"\xff" * 8 + r"\xfe\xff\xff\xff"
 _HOST_FOLDERS = ("usr", "bin", "lib", "lib64", "sbin")
+#: folders of a root that are the host's own, mounted.
+MOUNTED = ("proc", "dev", *_HOST_FOLDERS)
 #: the cores of the device; what the cpuinfo library must find, or arm64 builds of it crash on the host's x86 files.
 _CORES = 2
 #: for qemu, and what /proc/cpuinfo says. Not qemu's "max": its SME gives int8 models wrong products (seen with 7.2:
