@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from build.setup import TOOLS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -32,6 +34,13 @@ class Run:
         """The one row of a target and precision."""
         (found,) = [r for r in self.rows if (r["target"], r["precision"]) == (target, precision)]
         return found
+
+
+def require_tools(*programs: str) -> None:
+    """Skip, with the reason, where a system package that ``nox -s setup`` installs is missing."""
+    missing = [t.package for t in TOOLS if t.program in programs and not t.present]
+    if missing:
+        pytest.skip(f"not on this machine: {', '.join(missing)} (nox -s setup installs them)")
 
 
 def environment() -> dict[str, str]:

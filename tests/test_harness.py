@@ -22,6 +22,7 @@ from device_bench.devices.local import local_device
 from device_bench.harness import build as harness
 from device_bench.job import OUTPUTS_ONLY, Settings, make_data, make_job
 from device_bench.session import HarnessRun, run_harness
+from tests.conftest import require_tools
 from tests.device.built import make_out
 
 ENGINES = ("executorch", "litert")
@@ -30,6 +31,7 @@ QUICK = Settings(warmup_runs=2, warmup_seconds=0.0, min_runs=20, min_seconds=0.0
 
 @pytest.fixture(scope="module")
 def bundle() -> harness.Bundle:
+    require_tools("g++", "/usr/include/nlohmann/json.hpp")
     return harness.ensure(harness.host_arch())
 
 
@@ -272,6 +274,7 @@ def test_the_bundle_is_cached_by_content_and_stripped(bundle: harness.Bundle) ->
 
 
 def test_the_arm64_bundle_brings_all_that_it_needs() -> None:
+    require_tools("aarch64-linux-gnu-g++", "qemu-aarch64-static")
     bundle = harness.ensure("aarch64")
     assert bundle.loader in bundle.files
     for engine in ENGINES:

@@ -16,7 +16,7 @@ import pytest
 
 from device_bench import measurement
 from device_bench.emulator.launch import Started, emulated_devices
-from tests.conftest import ROOT, environment
+from tests.conftest import ROOT, environment, require_tools
 from tests.device.built import make_out
 
 #: short: these tests look at what is recorded, not at how fast it was.
@@ -45,6 +45,12 @@ class LabRun:
         """``summary.json``."""
         value: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return value
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tools() -> None:
+    """What every lab test needs of the system."""
+    require_tools("g++", "aarch64-linux-gnu-g++", "/usr/include/nlohmann/json.hpp", "qemu-aarch64-static", "adb", "ssh")
 
 
 Lab = Callable[..., LabRun]
