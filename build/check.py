@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from build.plan import program_folder
 from build.record import ProgramRecord, read_record
 from build.sources import sources
 from build.summary import size_text
+from device_bench.lookup import newest_figures
 from models.spec import Budget
 from targets.precisions import PRECISIONS
 from targets.registry import platforms
@@ -90,7 +91,9 @@ def sections(options: Options) -> list[Section]:
             for platform, targets in platforms().items():
                 mine = [t for t in targets if t in options.targets]
                 if mine and budget.platform in ("*", platform):
-                    candidates = [c for t in mine for p in names if (c := _candidate(options, record, t, p, budget))]
+                    candidates = [
+                        c for t in mine for p in names if (c := _candidate(options, record, t, p, budget, platform))
+                    ]
                     found.append(
                         Section(
                             model=record.name,
@@ -113,14 +116,14 @@ def _own(record: ProgramRecord) -> list[Budget]:
 
 
 def _candidate(
-    options: Options, record: ProgramRecord, target: str, precision: str, budget: Budget
+    options: Options, record: ProgramRecord, target: str, precision: str, budget: Budget, platform: str
 ) -> Candidate | None:
     folder = options.out / record.name / target / precision
     value = manifest.read(folder)
     if value is None:
         return None
     common = {"target": target, "precision": precision, "status": value["status"], "size": value["bytes"]}
-    limits = tuple(judge(budget, value))
+    limits = tuple(judge(budget, value, _measured(options, value, platform, budget.device_class)))
     if value["program"] != record.sha256:
         return Candidate(**common, limits=limits, verdict="FAIL", why="made from another program: build again")
     if value["status"] not in manifest.OK:
@@ -129,6 +132,16 @@ def _candidate(
     if not manifest.intact(folder, value):
         return Candidate(**common, limits=limits, verdict="FAIL", why="its files are not those of its manifest")
     return Candidate(**common, limits=limits, verdict=overall(limits))
+
+
+def _measured(
+    options: Options, value: Mapping[str, Any], platform: str, device_class: str
+) -> Mapping[str, float | None] | None:
+    """What a device lab measured of these very bytes, where it did."""
+    sha256 = next((f["sha256"] for f in value["files"] if f["path"] == value.get("main")), None)
+    if sha256 is None:
+        return None
+    return newest_figures(options.results, artifact_sha256=sha256, platform=platform, device_class=device_class)
 
 
 def text(found: Sequence[Section]) -> str:

@@ -35,6 +35,7 @@ class Options:
     max_metric_drop: float | None
     budgets: Path | None
     choose: str
+    results: Path
     out: Path
     jobs: int
     dry_run: bool
@@ -78,6 +79,7 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     gates.add_argument("--strict", action="store_true", help="fail on a narrowed range or any other warning")
     gates.add_argument("--min-delegated", type=float, metavar="PCT", help="fail when fewer nodes are delegated")
     gates.add_argument("--budgets", metavar="FILE.toml", help="limits, in place of the model's own (session check)")
+    gates.add_argument("--results", metavar="DIR", default="results", help="measurements that check judges by")
     gates.add_argument("--choose", choices=("smallest", "fastest"), default="smallest", help="what check ships")
     gates.add_argument("--trust", action="store_true", help="unpickle objects in a .pt2: RUNS CODE that the file holds")
     gates.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -125,6 +127,7 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         auto_mixed=raw.auto_mixed,
         max_metric_drop=raw.max_metric_drop,
         choose=raw.choose,
+        results=Path(raw.results).resolve(),
         budgets=_file(raw.budgets, "--budgets"),
         out=Path(raw.out).resolve(),
         jobs=raw.jobs,

@@ -240,6 +240,18 @@ def _syntax_errors(language: str, text: str) -> list[str]:
     return found
 
 
+def test_several_signatures_and_narrower_numbers_of_a_tflite() -> None:
+    value = _facts("litert", **_transformer())
+    value.artifact["entry_points"][:] = [{"name": f"b{n}", "sizes": {"s0": n}} for n in (1, 4)]
+    (text,) = snippets.write(value, "kotlin").values()
+    assert 'sizes["batch"] == 4L -> "b4"' in text
+    assert "tokens is int32" in text
+    assert _syntax_errors("kotlin", text) == []
+    (text,) = snippets.write(value, "python").values()
+    assert "ENTRY_POINTS: dict[str, dict[str, int]] = {'b1': {'batch': 1}, 'b4': {'batch': 4}}" in text
+    assert "FILE_DTYPES: dict[str, str] = {'tokens': 'int32'}" in text
+
+
 @pytest.mark.parametrize("language", ["kotlin", "swift"])
 def test_the_grammars_see_an_error(language: str) -> None:
     (text, *_) = snippets.write(_facts("executorch" if language == "kotlin" else "coreml"), language).values()

@@ -151,3 +151,22 @@ def test_it_cannot_be_asked_for_in_float(run_build: Callable[..., Run]) -> None:
     run = run_build("--model", "digits_qat", "--targets", "ort_web", "--precisions", "fp32")
     assert run.code == 2
     assert "quantised already" in run.row("ort_web")["error"]["message"]
+
+
+def test_check_judges_latency_by_what_a_device_lab_measured(digits: Run, tmp_path: Path) -> None:
+    folder = digits.out / "digits_cnn" / "litert" / "fp32"
+    value = json.loads((folder / "manifest.json").read_text())
+    (sha256,) = [f["sha256"] for f in value["files"] if f["path"] == value["main"]]
+    row = {"artifact_sha256": sha256, "platform": "android", "device_class": "*", "counts": True, "emulated": False}
+    run = tmp_path / "results" / "run-20260101T000000"
+    run.mkdir(parents=True)
+    rows = [{**row, "verdict": {"p95_ms": 2.0, "peak_mb": 30.0}}]
+    (run / "summary.json").write_text(json.dumps({"schema_version": 1, "rows": rows}))
+    budgets = tmp_path / "budgets.toml"
+    budgets.write_text('[[budget]]\nplatform = "android"\np95_ms = 3.0\n')
+    options = ("--budgets", str(budgets), "--targets", "litert", "--results", str(run.parent))
+    assert check(digits.out, tmp_path, *options).returncode == 0
+    (section,) = report(tmp_path)["sections"]
+    assert section["ship"] == {"target": "litert", "precision": "fp32"}
+    others = {c["verdict"] for c in section["candidates"] if c["precision"] != "fp32"}
+    assert others == {"INCONCLUSIVE"}, "only these very bytes were measured"

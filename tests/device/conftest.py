@@ -101,7 +101,18 @@ def lab(built: Path, tmp_path: Path) -> Lab:
 
 
 @pytest.fixture(scope="session")
-def adb_server() -> Iterator[int]:
+def namespaces() -> None:
+    """A kernel that lets an emulated device live in a namespace of its own, with qemu registered there."""
+    mount = "mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc"
+    probe = subprocess.run(
+        ["unshare", "-Urm", "--propagation", "private", "sh", "-c", mount], capture_output=True, text=True, check=False
+    )
+    if probe.returncode != 0:
+        pytest.skip(f"emulated devices need user namespaces and Linux 6.7 or later: {probe.stderr.strip()}")
+
+
+@pytest.fixture(scope="session")
+def adb_server(namespaces: None) -> Iterator[int]:
     """A port of our own for the adb server, so that neither the user's devices nor other tests are touched."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

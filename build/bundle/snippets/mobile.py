@@ -56,6 +56,8 @@ def kotlin(facts: Facts, words: dict[str, str]) -> str:
         }
     else:
         words |= {
+            "SIGNATURE_KT": _signature(facts),
+            "FILE_DTYPES_KT": _file_dtypes(facts),
             "OUTPUT_FIELDS_LITERT_KT": listed(
                 [f"val {name[t['name']]}: ByteBuffer, val {name[t['name']]}Shape: IntArray" for t in outputs]
             ),
@@ -79,6 +81,30 @@ def kotlin(facts: Facts, words: dict[str, str]) -> str:
             "OUTPUT_VALUES_LITERT_KT": listed([f"{name[t['name']]}, {name[t['name']]}Tensor.shape()" for t in outputs]),
         }
     return fill(template(f"{facts.artifact['target']}.kotlin"), words)
+
+
+def _signature(facts: Facts) -> str:
+    """The file's signature for a call: one, or the one that was made for the call's sizes."""
+    entries = facts.artifact["entry_points"]
+    if len(entries) == 1:
+        return json.dumps(entries[0]["name"])
+    symbols = facts.contract["symbols"]
+    lines = []
+    for entry in entries:
+        tests = [f"sizes[{json.dumps(symbols.get(s, s))}] == {n}L" for s, n in entry["sizes"].items()]
+        lines.append(f"            {' && '.join(tests) or 'true'} -> {json.dumps(entry['name'])}\n")
+    return f'when {{\n{"".join(lines)}            else -> throw IllegalArgumentException("no signature for $sizes")\n        }}'
+
+
+def _file_dtypes(facts: Facts) -> str:
+    """Where the file's numbers are narrower than the program's, the buffers hold the file's."""
+    kinds = facts.artifact["notes"].get("dtypes", {})
+    tensors = (*facts.contract["inputs"], *facts.contract["outputs"])
+    return "".join(
+        f"\n     * In the file, and so in its buffer, {t['name']} is {kinds[t['name']]}."
+        for t in tensors
+        if kinds.get(t["name"], t["dtype"]) != t["dtype"]
+    )
 
 
 def _from_blob(tensor: Mapping[str, Any], name: str) -> str:
