@@ -60,11 +60,14 @@ class Chosen:
         return [{"what": r.what, "reason": str(allow)} for r in self.refusals]
 
 
-def choose(options: BundleOptions, model: str, platform: str) -> Chosen:
+def choose(options: BundleOptions, model: str, platform: str, *, captured_as: str | None = None) -> Chosen:
     """The artifacts of one model for one platform.
 
     By ``--precisions``: all of the platform's targets at these. Otherwise, for each budget that applies, the artifact
     that ``check`` would ship. A model without budgets: fp32 on every target of the platform. ``--like``: the same.
+
+    Args:
+        captured_as: the key that a capture of the source would have now; None where that can't be told.
 
     Raises:
         InputError: the model was never built, or nothing of it is there for this platform.
@@ -77,7 +80,7 @@ def choose(options: BundleOptions, model: str, platform: str) -> Chosen:
     budgets = [] if options.like else _budgets(options, record, platform)
     by_budget = bool(budgets) and options.build.precisions_given == "default"
     items, refusals = _candidates(options, model, platform, budgets, by_budget=by_budget)
-    refusals += program_refusals(program, record)
+    refusals += program_refusals(program, record, captured_as)
     if by_budget:
         items, missing = _shipped(items, budgets, options.build.choose)
         refusals += missing

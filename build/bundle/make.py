@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from build import envs
 from build.bundle import archive, contents, provenance, readme, sbom, signing
 from build.bundle import manifest as manifests
 from build.bundle.choose import Chosen, choose
 from build.bundle.options import BundleOptions
 from build.cache import lock, put_folder, sha256_file, staging, sweep, write_atomic
+from build.driver import CAPTURE_GROUP
 from build.errors import EdgeportError
 from build.log import fail, say
 from build.manifest import failure
@@ -33,10 +35,12 @@ def bundle(options: BundleOptions) -> int:
     rows: list[dict[str, Any]] = []
     first: EdgeportError | None = None
     sweep(options.build.out)
-    for source in sources(options.build, {}):
+    environment = envs.ready(CAPTURE_GROUP)
+    for source in sources(options.build, environment.packages if environment else {}):
+        key = source.key if environment else None
         for platform in options.platforms:
             try:
-                rows.append(_one(options, choose(options, source.name, platform)))
+                rows.append(_one(options, choose(options, source.name, platform, captured_as=key)))
             except EdgeportError as error:
                 fail(error)
                 first = first or error

@@ -63,9 +63,12 @@ def stops_text(judged: Mapping[str, Any]) -> str:
     return ", ".join([*parts, *judged["why"]]) or "not ok"
 
 
-def program_refusals(folder: Path, record: ProgramRecord) -> list[Refusal]:
-    """A captured program whose files are not those of its record."""
+def program_refusals(folder: Path, record: ProgramRecord, captured_as: str | None) -> list[Refusal]:
+    """A captured program whose files are not those of its record, or that today's source would not give."""
     found = []
+    if captured_as is not None and record.key not in (captured_as, ""):
+        what = "the program was captured by other code, packages or options than these: it may be another one now"
+        found.append(Refusal(what=what, remedy="Build again, with the same options."))
     for name, digest in record.files.items():
         path = folder / name
         if not path.is_file():

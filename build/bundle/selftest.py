@@ -57,15 +57,19 @@ class Reference:
         return [*inputs, *(("out", self.entry(call, "out", s)) for s in signature.outputs)]
 
 
-def choose(reference: Reference) -> list[CallRecord]:
-    """Which calls: real ones of different classes first, then the smallest size, one never exported at, the largest."""
+def choose(reference: Reference, *, quantized: bool = False) -> list[CallRecord]:
+    """Which calls: real ones of different classes first, then the smallest size, one never exported at, the largest.
+
+    Args:
+        quantized: an artifact is: how far it may be from PyTorch is known for real calls only, where there are any.
+    """
     calls = reference.record.calls
     real = [c for c in calls if c.kind == "evaluation"]
     distinct: dict[Any, CallRecord] = {}
     for call in real:
         distinct.setdefault(call.label if call.label is not None else call.id, call)
     wanted = list(distinct.values())[:_EVALUATION_CALLS]
-    for kind in ("lower", "unseen", "upper", "example"):
+    for kind in () if quantized and real else ("lower", "unseen", "upper", "example"):
         wanted += [c for c in calls if c.kind == kind][:1]
     small = [c for c in wanted if reference.size(c) <= _MAX_CALL_BYTES]
     found = small or sorted(wanted, key=reference.size)[:1]
@@ -85,7 +89,8 @@ def write(reference: Reference, folder: Path, artifacts: Sequence[Mapping[str, A
         InputError: the reference data is not whole.
     """
     record, files, calls = reference.record, {}, []
-    for number, call in enumerate(choose(reference)):
+    quantized = any(PRECISIONS[m["precision"]].quantized for m in artifacts)
+    for number, call in enumerate(choose(reference, quantized=quantized)):
         rows: dict[str, list[dict[str, Any]]] = {"in": [], "out": []}
         for side, entry in reference.tensors(call):
             name = f"{FOLDER}/{number:03d}/{side}{len(rows[side])}.bin"

@@ -93,7 +93,8 @@ def _signature(facts: Facts) -> str:
     for entry in entries:
         tests = [f"sizes[{json.dumps(symbols.get(s, s))}] == {n}L" for s, n in entry["sizes"].items()]
         lines.append(f"            {' && '.join(tests) or 'true'} -> {json.dumps(entry['name'])}\n")
-    return f'when {{\n{"".join(lines)}            else -> throw IllegalArgumentException("no signature for $sizes")\n        }}'
+    lines.append('            else -> throw IllegalArgumentException("no signature for $sizes")\n')
+    return f"when {{\n{''.join(lines)}        }}"
 
 
 def _file_dtypes(facts: Facts) -> str:

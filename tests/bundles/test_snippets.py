@@ -18,23 +18,16 @@ from build.bundle.archive import extract
 from build.bundle.contract import dim_of, shape_text
 from build.bundle.runtimes import facts
 from targets.registry import platforms
-from tests.bundle_support import contract
-from tests.conftest import ROOT, Run, environment
+from tests.bundles.support import archive_of, contract, folder_of
 
 
 @pytest.fixture(scope="module")
-def unpacked(digits: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits bundles of three platforms, unpacked: ``PLATFORM/…``."""
     place = tmp_path_factory.mktemp("unpacked")
-    shutil.copytree(digits.out / "digits_cnn", place / "out" / "digits_cnn")
     for platform in ("linux-arm64", "pc", "web"):
-        command = [sys.executable, "-m", "build.bundle", f"bundle-{platform}", "--precisions", "fp32"]
-        command += ["--out", str(place / "out")]
-        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
         (place / platform).mkdir()
-        name = f"digits_cnn-{platform}-0.1.0"
-        extract(place / "out" / "bundles" / name / f"{name}.zip", place / platform)
+        extract(archive_of(folder_of(built, platform)), place / platform)
     return place
 
 

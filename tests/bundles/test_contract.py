@@ -17,7 +17,7 @@ from build.bundle.difference import explain
 from build.bundle.selftest import changed_between
 from build.bundle.version import Version
 from build.errors import InputError
-from tests import bundle_support
+from tests.bundles import support
 from tests.conftest import ROOT
 
 Change = Callable[[dict[str, Any]], object]
@@ -65,7 +65,7 @@ HARMLESS: dict[str, Change] = {
 
 @pytest.mark.parametrize("name", BREAKING)
 def test_what_breaks_an_app_is_named(name: str) -> None:
-    old, new = bundle_support.contract(), copy.deepcopy(bundle_support.contract())
+    old, new = support.contract(), copy.deepcopy(support.contract())
     change, says = BREAKING[name]
     change(new)
     found = contracts.differences(old, new)
@@ -74,13 +74,13 @@ def test_what_breaks_an_app_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_breaks_no_app_is_let_pass(name: str) -> None:
-    new = copy.deepcopy(bundle_support.contract())
+    new = copy.deepcopy(support.contract())
     HARMLESS[name](new)
-    assert contracts.differences(bundle_support.contract(), new) == []
+    assert contracts.differences(support.contract(), new) == []
 
 
 def test_sizes_that_must_be_equal_now_break_an_app() -> None:
-    old = bundle_support.contract()
+    old = support.contract()
     old["inputs"].append({**copy.deepcopy(old["inputs"][0]), "name": "w"})
     _dim(old)["symbol"], old["inputs"][1]["shape"][0]["symbol"] = "s0", "s1"
     new = copy.deepcopy(old)
@@ -90,7 +90,7 @@ def test_sizes_that_must_be_equal_now_break_an_app() -> None:
 
 
 def test_a_tokenizer_file_is_part_of_the_contract() -> None:
-    old, new = (bundle_support.contract(tokenizer=[{"path": "tokenizer/t.json", "sha256": d * 64}]) for d in "ab")
+    old, new = (support.contract(tokenizer=[{"path": "tokenizer/t.json", "sha256": d * 64}]) for d in "ab")
     assert contracts.differences(old, new) == ["tokenizer file tokenizer/t.json changed"]
 
 
@@ -146,5 +146,5 @@ def test_schemas_are_schemas_and_the_contract_keeps_to_its() -> None:
     for path in (ROOT / "build" / "bundle").glob("*.schema.json"):
         jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text()))
     schema = json.loads((ROOT / "build" / "bundle" / "contract.schema.json").read_text())
-    jsonschema.validate(bundle_support.contract(), schema)
-    assert manifests.bundle_name("toy", "web") == bundle_support.NAME
+    jsonschema.validate(support.contract(), schema)
+    assert manifests.bundle_name("toy", "web") == support.NAME

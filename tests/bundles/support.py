@@ -12,11 +12,20 @@ from typing import Any
 
 from build.bundle import archive, selftest
 from build.bundle import contract as contracts
+from build.bundle.__main__ import session
 from build.bundle.make import write_bundle
 from build.bundle.manifest import text
 
 SHA = "0" * 64
 NAME = "toy-web"
+Spoil = Callable[[dict[str, bytes]], None]
+PLATFORMS = {
+    "android": ("executorch", "litert"),
+    "linux-arm64": ("executorch", "litert"),
+    "apple": ("coreml",),
+    "pc": ("openvino",),
+    "web": ("ort_web",),
+}
 
 
 def contract(**changes: Any) -> dict[str, Any]:
@@ -208,3 +217,20 @@ def key_pair(folder: Path) -> tuple[Path, Path]:
     private.write_bytes(key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.NoEncryption()))
     public.write_bytes(key.public_key().public_bytes(s.Encoding.PEM, s.PublicFormat.SubjectPublicKeyInfo))
     return private, public
+
+
+def folder_of(out: Path, platform: str, version: str = "0.1.0") -> Path:
+    return out / "bundles" / f"digits_cnn-{platform}-{version}"
+
+
+def bundle(out: Path, platform: str, *arguments: str) -> int:
+    return session([f"bundle-{platform}", "--out", str(out), *arguments])
+
+
+def artifact(out: Path, target: str) -> Path:
+    return out / "digits_cnn" / target / "fp32"
+
+
+def change_manifest(out: Path, target: str, **changes: Any) -> None:
+    path = artifact(out, target) / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

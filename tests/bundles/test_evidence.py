@@ -15,7 +15,7 @@ from build.bundle.__main__ import session
 from build.bundle.measured import newest
 from build.cache import sha256_file
 from device_bench import measurement
-from tests.bundle_support import archive_of
+from tests.bundles.support import archive_of
 from tests.conftest import ROOT, Run, environment
 
 CONDITIONS: dict[str, Any] = {
@@ -37,11 +37,6 @@ CPU: dict[str, Any] = {
     "features": [],
 }
 HARNESS: dict[str, Any] = {"load1": 0.1, "cpus": [], "thermal": []}
-
-
-@pytest.fixture(autouse=True)
-def one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEPORT_PYTHON", sys.executable)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from build.bundle import channels
 from build.bundle.__main__ import session
 from build.bundle.store import Store, open_store
-from tests.bundle_support import NAME, archive_of, flip, key_pair, toy_bundle
+from tests.bundles.support import NAME, archive_of, flip, key_pair, toy_bundle
 from tests.conftest import ROOT, environment
 
 
