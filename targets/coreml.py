@@ -130,6 +130,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     model, target, kept = convert(legal, interface, request)
     if request.precision == "int4-weight":
         model = four_bits(model, spared)
+        notes.append("linear layers and embeddings have 4-bit weights; convolutions have 8-bit ones")
     path = request.directory / PACKAGE
     model.save(str(path))
     metadata = {SIGNATURE_KEY: signature_to_json(request.signature)}

@@ -124,7 +124,9 @@ def left_float(found: Mapping[str, int], kept: Mapping[str, KeptWeight]) -> dict
 
 
 def four_bits(model: Any, kept: Mapping[str, KeptWeight]) -> Any:
-    """The converted model with weights of 4 bits in blocks, and of 8 where a row is no multiple of a block.
+    """The converted model with weights of 4 bits in blocks; of 8 in convolutions, and where a row is no multiple of one.
+
+    As on every target: 4 bits in convolutions left EfficientNet-Lite0 3 dB, and 58% of its decisions.
 
     Raises:
         InputError: the weight of a kept node is not to be found in the converted model.
@@ -154,4 +156,4 @@ def four_bits(model: Any, kept: Mapping[str, KeptWeight]) -> Any:
 
 
 def _fits(values: Any) -> bool:
-    return values.ndim > 1 and values.shape[1] % BLOCK == 0
+    return values.ndim == 2 and values.shape[1] % BLOCK == 0
