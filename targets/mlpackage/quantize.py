@@ -124,7 +124,7 @@ def left_float(found: Mapping[str, int], kept: Mapping[str, KeptWeight]) -> dict
 
 
 def four_bits(model: Any, kept: Mapping[str, KeptWeight]) -> Any:
-    """The converted model with weights of 4 bits in blocks; of 8 in convolutions, and where a row is no multiple of one.
+    """The converted model with weights of 4 bits in blocks; of 8 in convolutions and rows that are no whole blocks.
 
     As on every target: 4 bits in convolutions left EfficientNet-Lite0 3 dB, and 58% of its decisions.
 
