@@ -326,5 +326,5 @@ def test_a_package_that_says_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LoweringError, match="int4"):
+    with pytest.raises(InputError, match="int4"):
         build(export(nn.Linear(6, 3), R(2, 6)), tmp_path, "int4")

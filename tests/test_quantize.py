@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from build.errors import InputError
+from build.legalize import legalize
 from build.program import call, op_name, signature_of
 from build.quantize.annotate import Integers, static_quantizer, weight_quantizer
 from build.quantize.pt2e import quantize, without_batch_norms
@@ -147,3 +148,40 @@ def test_weights_alone_have_the_bits_asked_for(tmp_path: Path) -> None:
     largest = {tuple(t.shape): int(t.abs().max()) for t in stored}
     assert largest[256, 128] <= 8
     assert largest[8, 3, 3, 3] == 127
+
+
+class _OwnWeights(nn.Module):
+    """A float weight that is quantised in the graph, and a value quantised to fewer steps than int8 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torch.ao.quantization.fx._decomposed
+
+        self.ops: Any = torch.ops.quantized_decomposed
+        self.register_buffer("weight", torch.randn(3, 4))
+        self.register_buffer("scale", torch.tensor([0.01, 0.02, 0.03]))
+        self.register_buffer("zero", torch.zeros(3, dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        small = self.ops.quantize_per_tensor(x, 0.25, 1, -7, 7, torch.int8)
+        value = self.ops.dequantize_per_tensor(small, 0.25, 1, -7, 7, torch.int8)
+        stored = self.ops.quantize_per_channel(self.weight, self.scale, self.zero, 0, -127, 127, torch.int8)
+        weight = self.ops.dequantize_per_channel(stored, self.scale, self.zero, 0, -127, 127, torch.int8)
+        return torch.nn.functional.linear(value, weight)
+
+
+@pytest.mark.parametrize("rewrite", ["quantization_constants", "quantization_bounds"])
+def test_rewrites_of_quantised_programs_keep_their_values(rewrite: str) -> None:
+    torch.manual_seed(0)
+    network = _OwnWeights().eval()
+    x = torch.randn(5, 4) * 3
+    legal = legalize(torch.export.export(network, (x,)), [rewrite])
+    assert torch.equal(legal.module()(x), network(x))
+    names = [op_name(n) for n in legal.graph.nodes if n.op == "call_function"]
+    if rewrite == "quantization_constants":
+        assert "quantized_decomposed.quantize_per_channel.default" not in names, "the weight is stored as integers"
+        assert any(t.dtype == torch.int8 for t in {**legal.state_dict, **legal.constants}.values())
+        return
+    (node,) = [n for n in legal.graph.nodes if "quantize_per_tensor" in n.name and "de" not in n.name]
+    assert node.args[3:5] == (-128, 127)
+    assert "aten.clamp.default" in names

@@ -144,7 +144,7 @@ def test_a_program_that_is_quantised_already_is_built_as_int8(quantised_already:
     assert value["accuracy"]["outputs"]["logits"]["snr_db"] is None or (
         value["accuracy"]["outputs"]["logits"]["snr_db"] > 20
     ), "compared with its own fake-quantised outputs"
-    assert row["bytes"] < 40_000, "weights are stored in 8 bits"
+    assert row["bytes"] < 55_000, "weights are stored in 8 bits: as floats they alone would be 62 kB"
 
 
 def test_it_cannot_be_asked_for_in_float(run_build: Callable[..., Run]) -> None:
