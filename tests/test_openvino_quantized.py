@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from build.errors import InputError, LoweringError
 from targets import openvino
 from tests.quantized_support import Quantized, images, quantized, quantized_program, small_program
 
@@ -56,36 +54,6 @@ def test_everything_kept_is_the_float_program(tmp_path: Path) -> None:
     made = quantized(openvino, small_program(tmp_path), tmp_path / "a", "int8-static", keep=names)
     assert made.snr([images(16)]) > 80
     assert not made.lowered.unquantized
-
-
-@pytest.mark.parametrize("precision", ["int8-weight", "int8-static"])
-def test_a_name_that_is_no_node_is_an_error(tmp_path: Path, precision: str) -> None:
-    with pytest.raises(InputError, match=r"lineer.*no such node"):
-        quantized(openvino, small_program(tmp_path), tmp_path / "a", precision, keep=("lineer",))
-
-
-@pytest.mark.parametrize("steps", [127, 63])
-def test_a_program_that_is_quantised_already(tmp_path: Path, steps: int) -> None:
-    """Its own integers and ranges are used: no more than a few rounding steps between PyTorch's result and ours."""
-    program = small_program(tmp_path)
-    own = quantized_program(program, tmp_path, weight_steps=steps)
-    made = quantized(openvino, own, tmp_path / "own", "int8-static", calls=())
-    whole = quantized(openvino, program, tmp_path / "fp32", "fp32")
-    assert _weights(made) < 0.4 * _weights(whole)
-    assert not made.lowered.unquantized
-    for count in (1, 7, 16):
-        (got,), (want,) = made.outputs([images(count)])
-        step = float(np.diff(np.unique(want)).min())
-        assert np.abs(got - want).max() <= 2.01 * step
-        assert np.mean(np.abs(got - want) > 0.5 * step) < 0.25
-
-
-def test_a_quantised_program_has_its_own_precision(tmp_path: Path) -> None:
-    own = quantized_program(small_program(tmp_path), tmp_path)
-    with pytest.raises(LoweringError, match="brings its own quantisation"):
-        quantized(openvino, own, tmp_path / "a", "int8-weight")
-    with pytest.raises(InputError, match=r"--keep-float linear.*own quantisation"):
-        quantized(openvino, own, tmp_path / "b", "int8-static", keep=("linear",))
 
 
 def test_a_full_range_is_computed_without_integer_kernels(tmp_path: Path) -> None:
