@@ -14,6 +14,7 @@ from torch.export import Dim
 
 from build.program import call, signature_of
 from targets.contract import Lowered, LowerRequest, Runner, Signature
+from targets.precisions import PRECISIONS
 
 
 class Small(nn.Module):
@@ -102,7 +103,8 @@ def build(
         signature=signature,
         precision=precision,
         directory=folder,
-        calibration=calibration() if data is None else data,
+        # As the pipeline does: a precision whose ranges are not calibrated sees no data.
+        calibration=(calibration() if data is None else data) if PRECISIONS[precision].calibrated else (),
         keep_float=keep,
     )
     lowered = target.lower(torch.export.load(program), request)
