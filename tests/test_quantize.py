@@ -16,7 +16,7 @@ from build.quantize.annotate import Integers, static_quantizer, weight_quantizer
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized, quantized_ops
 from build.quantize.weighted import channel_axis
-from tests.quantize_support import calibration, images, saved, small
+from tests.mobile_network import calibration, images, saved, small
 
 
 class Function(nn.Module):

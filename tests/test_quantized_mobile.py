@@ -15,10 +15,18 @@ from build.program import signature_of
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize
 from targets import executorch, litert
-from tests.quantize_support import Built, build, calibration, images, saved, small
+from tests.mobile_network import calibration, images, saved, small
+from tests.quantized_support import Quantized, quantized
 
 #: precision -> least dB, largest share of fp32's bytes
 EXPECTED = {"int8-static": (25, 0.45), "int8-dynamic": (30, 0.45), "int8-weight": (30, 0.45), "int4-weight": (12, 0.35)}
+
+
+def build(
+    target: Any, program: Path, folder: Path, precision: str, *, data: Any = None, keep: tuple[str, ...] = ()
+) -> Quantized:
+    """Lower and load; ``data``: the calibration, that of the small network unless given."""
+    return quantized(target, program, folder, precision, keep=keep, calls=calibration() if data is None else data)
 
 
 @pytest.fixture(scope="module", params=[executorch, litert], ids=["executorch", "litert"])
@@ -32,8 +40,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fp32(target: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return build(target, program, tmp_path_factory.mktemp("fp32"), "fp32")
+def fp32(target: Any, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Quantized:
+    return build(target, program, tmp_path_factory.mktemp("fp32") / "a", "fp32")
 
 
 def fallback(target: Any) -> set[str]:
@@ -43,12 +51,12 @@ def fallback(target: Any) -> set[str]:
 
 @pytest.mark.parametrize("precision", EXPECTED)
 def test_precision_is_small_and_close_at_every_batch(
-    target: Any, precision: str, program: Path, fp32: Built, tmp_path: Path
+    target: Any, precision: str, program: Path, fp32: Quantized, tmp_path: Path
 ) -> None:
     least, share = EXPECTED[precision]
     made = build(target, program, tmp_path / "a", precision)
-    assert min(made.decibels(images(n, 10 + n)) for n in (1, 7, 32)) > least
-    assert made.path.stat().st_size < share * fp32.path.stat().st_size
+    assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > least
+    assert made.size < share * fp32.size
     assert made.lowered.unquantized == {}
     assert made.lowered.narrowed == ()
     assert made.runner.signature().inputs == made.signature.inputs
@@ -57,7 +65,7 @@ def test_precision_is_small_and_close_at_every_batch(
         assert set(made.lowered.coverage.fallback) <= fallback(target)
     if precision == "int8-static":
         again = build(target, program, tmp_path / "b", precision)
-        assert again.path.read_bytes() == made.path.read_bytes()
+        assert again.bytes() == made.bytes()
 
 
 def test_quantised_program_is_lowered_as_it_is(target: Any, program: Path, tmp_path: Path) -> None:
@@ -66,7 +74,7 @@ def test_quantised_program_is_lowered_as_it_is(target: Any, program: Path, tmp_p
     loaded = torch.export.load(own)
     assert not [f for f in target.preflight(loaded, signature_of(loaded)) if f.verdict == "refused"]
     made = build(target, own, tmp_path / "a", "int8-static", data=[])
-    got, want = made.outputs(images(32, 9))
+    (got,), (want,) = made.outputs([images(32, 9)])
     step = np.diff(np.unique(want)).min()
     assert np.abs(got - want).max() < 3.5 * step
     assert set(made.lowered.coverage.fallback) <= fallback(target)
@@ -82,18 +90,18 @@ def test_kept_layer_is_float(target: Any, precision: str, program: Path, tmp_pat
     plain = build(target, program, tmp_path / "a", precision)
     kept = build(target, program, tmp_path / "b", precision, keep=("linear",))
     # The kept layer's 32,768 weights are four bytes each again.
-    assert kept.path.stat().st_size > plain.path.stat().st_size + 90_000
-    assert kept.decibels(images(32, 9)) > plain.decibels(images(32, 9))
+    assert kept.size > plain.size + 90_000
+    assert kept.snr([images(32, 9)]) > plain.snr([images(32, 9)])
     # At int8-static what reads a kept value is float too; the GELU in between makes a value of its own.
     assert kept.lowered.unquantized == {}
 
 
 @pytest.mark.slow
 def test_reader_of_a_kept_value(target: Any, program: Path, tmp_path: Path) -> None:
-    made = build(target, program, tmp_path, "int8-static", keep=("batch_norm",))
+    made = build(target, program, tmp_path / "a", "int8-static", keep=("batch_norm",))
     # XNNPACK's partitioner has no convolution of float values and 8-bit weights; LiteRT keeps the weights small.
     assert made.lowered.unquantized == ({} if target is litert else {"aten.convolution.default": 1})
-    assert made.decibels(images(32, 9)) > 25
+    assert made.snr([images(32, 9)]) > 25
 
 
 class Tables(nn.Module):
@@ -112,6 +120,6 @@ def test_embedding_is_stored_as_integers(target: Any, precision: str, tmp_path: 
     ids = torch.arange(12).reshape(3, 4) * 40
     program = saved(Tables().eval(), (ids,), tmp_path)
     made = build(target, program, tmp_path / "a", precision, data=[{"ids": ids.numpy()}])
-    assert made.path.stat().st_size < 60_000
-    assert made.decibels(ids) > 30
+    assert made.size < 60_000
+    assert made.snr([ids]) > 30
     assert made.lowered.unquantized == {}
