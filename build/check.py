@@ -138,8 +138,8 @@ def _measured(
     options: Options, value: Mapping[str, Any], platform: str, device_class: str
 ) -> Mapping[str, float | None] | None:
     """What a device lab measured of these very bytes, where it did."""
-    sha256 = next((f["sha256"] for f in value["files"] if f["path"] == value.get("main")), None)
-    if sha256 is None:
+    sha256 = manifest.identity(value)
+    if not sha256:
         return None
     return newest_figures(options.results, artifact_sha256=sha256, platform=platform, device_class=device_class)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from build.cache import list_files, sha256_file
+from build.cache import key_of, list_files, sha256_file
 from build.errors import EXIT_CODES
 from build.record import REFERENCE, ProgramRecord
 from targets.checks import signature_to_json
@@ -72,6 +72,17 @@ def describe_files(folder: Path) -> list[dict[str, Any]]:
         for p in list_files(folder)
         if str(p) != MANIFEST
     ]
+
+
+def identity(manifest: Mapping[str, Any]) -> str:
+    """sha256 that names an artifact's bytes: its file's own, or one over the paths and hashes of all its files.
+
+    Empty for an artifact without files.
+    """
+    files = sorted((f["path"], f["sha256"]) for f in manifest["files"])
+    if [path for path, _ in files] == [manifest.get("main")]:
+        return str(files[0][1])
+    return key_of(files=files) if files else ""
 
 
 def read(folder: Path) -> dict[str, Any] | None:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from build.cache import write_atomic
 from build.entry import main as run_as_process
 from build.errors import EdgeportError, InputError
 from build.log import fail, say
-from device_bench import artifacts, runs, summary
+from device_bench import artifacts, platforms, runs, summary
 from device_bench import options as cli
-from device_bench.devices import adb, ssh
-from device_bench.devices.base import Device
-from device_bench.devices.local import local_device
-from device_bench.emulator.launch import emulated_devices
-from device_bench.host import host_outputs
+from device_bench.contract import Platform
 from device_bench.job import make_data
 from device_bench.lab import Work, measure_all
-from device_bench.options import SESSIONS, LabOptions
+from device_bench.options import LabOptions
+from device_bench.platforms import SESSIONS
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,18 +40,28 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(options: LabOptions) -> int:
+    platform = platforms.load(options.session)
     if options.resume:
         folder, options = runs.resume(options)
-        found = _artifacts(options)
+        found = _artifacts(options, platform)
     else:
-        found = _artifacts(options)  # before a folder is made: a wrong name leaves nothing behind
+        found = _artifacts(options, platform)  # before a folder is made: a wrong name leaves nothing behind
         folder, options = runs.start(options)
-    data = {a.model: make_data(options.out, a.record, a.program_folder, options.settings.batch) for a in found}
-    with _devices(options) as devices:
+    batches = dict.fromkeys(p.batch for p in options.points)
+    data = {(a.model, b): make_data(options.out, a.record, a.program_folder, b) for a in found for b in batches}
+    with platform.places(options) as devices:
         names = runs.note_devices(folder, [d.name for d in devices])
-        host = {a.label: host_outputs(options.out, a, data[a.model]) for a in found}
-        work = Work(folder=folder, options=options, artifacts=found, data=data, host=host)
-        say(f"{len(devices)} device(s), {len(found)} artifact(s), {options.repeats} repeats each; seed {options.seed}")
+        host = {}
+        for a in found:
+            outputs = platform.host_outputs(options, a, data[a.model, options.points[0].batch])
+            if outputs is not None:
+                host[a.label] = outputs
+        work = Work(folder=folder, options=options, platform=platform, artifacts=found, data=data, host=host)
+        points = f", {len(options.points)} points" if len(options.points) > 1 else ""
+        say(
+            f"{len(devices)} device(s), {len(found)} artifact(s){points}, {options.repeats} repeats each; "
+            f"seed {options.seed}"
+        )
         try:
             measure_all(work, devices)
         except KeyboardInterrupt:
@@ -66,7 +72,7 @@ def _run(options: LabOptions) -> int:
     write_atomic(folder / "summary.json", text)
     if options.json is not None:
         write_atomic(options.json, text)
-    print(summary.table(rows, options.repeats), flush=True)
+    print(summary.table(rows, options.repeats, options.keep_p95_ms), flush=True)
     print(f"results: {_shown(folder)}", flush=True)
     return summary.exit_code(rows, options)
 
@@ -75,30 +81,14 @@ def _shown(folder: os.PathLike[str]) -> str:
     return os.path.relpath(folder)
 
 
-def _artifacts(options: LabOptions) -> list[artifacts.Artifact]:
-    builder = "build-linux-arm64" if options.session == "bench-local" else options.session.replace("bench", "build")
+def _artifacts(options: LabOptions, platform: Platform) -> list[artifacts.Artifact]:
     return artifacts.find(
         options.out,
         models=options.models,
         targets=options.targets,
         precisions=options.precisions,
-        build_session=builder,
+        build_session=platform.BUILDER,
     )
-
-
-@contextlib.contextmanager
-def _devices(options: LabOptions) -> Iterator[list[Device]]:
-    if options.session == "bench-local":
-        yield [local_device(options.out / "bench" / "local")]
-    elif options.session == "bench-linux-arm64":
-        if not options.serials:
-            raise InputError("no board is named", remedy="Name one: -- --serial user@host")
-        yield [ssh.ssh_device(host, config=options.ssh_config) for host in options.serials]
-    elif options.emulated:
-        with emulated_devices(options.out / "bench" / "emulated", options.emulated) as started:
-            yield list(adb.find([*options.serials, *started.serials]))
-    else:
-        yield list(adb.find(options.serials))
 
 
 if __name__ == "__main__":

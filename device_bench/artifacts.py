@@ -21,7 +21,8 @@ class Artifact:
     """One artifact that can be measured.
 
     Attributes:
-        file: the file that the engine loads; ``sha256`` is of its bytes.
+        file: the file or folder that the engine loads.
+        sha256: of its bytes, and of those of every other file of the artifact.
         program_folder: where the program's record and reference data lie.
     """
 
@@ -30,6 +31,7 @@ class Artifact:
     precision: str
     file: Path
     sha256: str
+    bytes: int
     manifest: Mapping[str, Any]
     record: ProgramRecord
     program_folder: Path
@@ -86,9 +88,12 @@ def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, pro
     if value["status"] not in manifests.OK:
         raise InputError(f"{label} cannot be measured: its build ended with {value['status']}")
     file = folder / value["main"]
-    listed = {f["path"]: f["sha256"] for f in value["files"]}
-    if not file.is_file() or sha256_file(file) != listed.get(value["main"]):
-        raise InputError(f"{label}: '{value['main']}' is not the file that was built", remedy="Build again.")
+    for listed in value["files"]:
+        path = folder / listed["path"]
+        if not path.is_file() or sha256_file(path) != listed["sha256"]:
+            raise InputError(f"{label}: '{listed['path']}' is not the file that was built", remedy="Build again.")
+    if not file.exists():
+        raise InputError(f"{label}: its manifest lists no '{value['main']}'", remedy="Build again.")
     if value["program"] != record.sha256:
         raise InputError(f"{label} was made from another program than the one captured last", remedy="Build again.")
     return Artifact(
@@ -96,7 +101,8 @@ def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, pro
         target=value["target"],
         precision=value["precision"],
         file=file,
-        sha256=listed[value["main"]],
+        sha256=manifests.identity(value),
+        bytes=value["bytes"],
         manifest=value,
         record=record,
         program_folder=program_folder,

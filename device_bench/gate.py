@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from build.log import say
-from device_bench.devices.base import Conditions, Device
+from device_bench.devices.base import Conditions, Place
 
 #: where a gate opens, in °C, for a battery sensor and for any other (a chip is warmer than the case around it).
 BATTERY_LIMIT = 38.0
@@ -32,7 +32,7 @@ class Gate:
 
 
 def pass_gate(
-    device: Device,
+    device: Place,
     *,
     limit: float | None,
     max_seconds: float,

@@ -83,11 +83,13 @@ class Data:
         file: safetensors: ``CALL/in/INPUT`` of the evaluation calls, ``timed/in/INPUT``.
         calls: the evaluation calls; every call of the reference data where there is no evaluation set.
         timed_sizes: root sizes of the timed call.
+        timed_batch: examples in the timed call; 1 where the program has no dimension of that name.
     """
 
     file: Path
     calls: tuple[CallRecord, ...]
     timed_sizes: Mapping[str, int]
+    timed_batch: int = 1
 
 
 def evaluation_calls(record: ProgramRecord) -> tuple[CallRecord, ...]:
@@ -108,8 +110,8 @@ def make_data(out: Path, record: ProgramRecord, program_folder: Path, batch: int
     if not calls:
         raise InputError(f"'{record.name}' has no reference data to run")
     timed_sizes = dict(calls[0].sizes)
+    symbols = [s for s, name in record.symbols.items() if name == BATCH]
     if batch is not None:
-        symbols = [s for s, name in record.symbols.items() if name == BATCH]
         if len(symbols) != 1:
             raise InputError(f"--batch {batch}: '{record.name}' has no dimension named '{BATCH}'")
         timed_sizes[symbols[0]] = batch
@@ -129,7 +131,8 @@ def make_data(out: Path, record: ProgramRecord, program_folder: Path, batch: int
         with staging(out) as folder:
             save_file(tensors, folder / "data")
             (folder / "data").replace(file)
-    return Data(file=file, calls=calls, timed_sizes=timed_sizes)
+    timed_batch = timed_sizes.get(symbols[0], 1) if len(symbols) == 1 else 1
+    return Data(file=file, calls=calls, timed_sizes=timed_sizes, timed_batch=timed_batch)
 
 
 def _resized(record: ProgramRecord, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:

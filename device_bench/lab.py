@@ -14,13 +14,12 @@ from build.log import say
 from device_bench import measurement
 from device_bench.accuracy import Outputs, against_host, against_pytorch, as_program
 from device_bench.artifacts import Artifact
-from device_bench.devices.base import Device, Facts
+from device_bench.contract import Harness, Platform
+from device_bench.devices.base import Facts, Place
 from device_bench.gate import pass_gate
-from device_bench.harness import build as harness
 from device_bench.job import Data
 from device_bench.measurement import Cell
 from device_bench.options import LabOptions
-from device_bench.session import run_harness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,27 +27,30 @@ class Work:
     """What a run measures, ready to be measured.
 
     Attributes:
-        data: model -> its tensors.
+        data: model, batch -> its tensors.
         host: artifact label -> outputs of this host for the same artifact and data.
     """
 
     folder: Path
     options: LabOptions
+    platform: Platform
     artifacts: Sequence[Artifact]
-    data: Mapping[str, Data]
+    data: Mapping[tuple[str, int | None], Data]
     host: Mapping[str, Outputs]
 
     def cells(self, device: str) -> list[Cell]:
         """Every measurement of one device, in its order."""
         found = [
-            Cell(device=device, artifact=a, repeat=repeat, threads=self.options.settings.threads)
+            Cell(device=device, artifact=a, repeat=repeat, point=point)
             for a in self.artifacts
+            for point in self.options.points
+            if self.platform.runs(a, point.variant)
             for repeat in range(1, self.options.repeats + 1)
         ]
         return measurement.ordered(found, self.options.seed or 0)
 
 
-def measure_all(work: Work, devices: Sequence[Device]) -> None:
+def measure_all(work: Work, devices: Sequence[Place]) -> None:
     """Measure on all devices at once; returns when each has done what it could.
 
     A device's failure is written into its own measurements and never ends another's. An interrupt ends the wait: what
@@ -64,7 +66,7 @@ def measure_all(work: Work, devices: Sequence[Device]) -> None:
             thread.join(0.2)  # in slices: a plain join would keep signals waiting
 
 
-def _on_device(work: Work, device: Device) -> None:
+def _on_device(work: Work, device: Place) -> None:
     cells = work.cells(device.name)
     try:
         with _exclusive(work.options.out, device.name):
@@ -75,37 +77,36 @@ def _on_device(work: Work, device: Device) -> None:
         device.close()
 
 
-def _measure_cells(work: Work, device: Device, cells: Sequence[Cell]) -> None:
+def _measure_cells(work: Work, device: Place, cells: Sequence[Cell]) -> None:
     try:
         facts = _facts(work, device)
-        bundle = harness.ensure(facts.arch)
+        harness = work.platform.harness(device, facts)
     except EdgeportError as error:
         _give_up(work, device, cells, device.unknown(), None, error)
         return
     for position, cell in enumerate(cells):
-        if work.options.resume and measurement.settled(work.folder, cell, bundle) is not None:
+        if work.options.resume and measurement.settled(work.folder, cell, harness) is not None:
             continue
         value = measurement.begin(
-            cell, bundle, facts, work.options.settings, seed=work.options.seed or 0, position=position
+            cell, harness, facts, work.options.settings, seed=work.options.seed or 0, position=position
         )
         try:
-            value = _measure(work, device, bundle, cell, value)
+            value = _measure(work, device, harness, cell, value)
         except DeviceLostError as error:
-            _give_up(work, device, cells[position:], facts, bundle, error)
+            _give_up(work, device, cells[position:], facts, harness, error)
             return
         except EdgeportError as error:
             value = measurement.failed(value, error)
-            say(f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: {error}")
+            say(f"{device.name}: {cell.group}, repeat {cell.repeat}: {error}")
         else:
             s = value["statistics"]
             say(
-                f"{device.name}: {cell.artifact.label} repeat {cell.repeat}: "
-                f"p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms"
+                f"{device.name}: {cell.group}, repeat {cell.repeat}: p50 {s['p50_ms']:.3f} ms, p95 {s['p95_ms']:.3f} ms"
             )
         measurement.write(work.folder, cell, value)
 
 
-def _facts(work: Work, device: Device) -> Facts:
+def _facts(work: Work, device: Place) -> Facts:
     try:
         return device.facts()
     except DeviceLostError as error:
@@ -117,10 +118,10 @@ def _facts(work: Work, device: Device) -> Facts:
 
 def _give_up(
     work: Work,
-    device: Device,
+    device: Place,
     cells: Sequence[Cell],
     facts: Facts,
-    bundle: harness.Bundle | None,
+    harness: Harness | None,
     error: EdgeportError,
 ) -> None:
     """Write down why these cells cannot be measured; what was measured before stays."""
@@ -129,17 +130,17 @@ def _give_up(
         if work.options.resume and measurement.is_ok(work.folder, cell):
             continue
         value = measurement.begin(
-            cell, bundle, facts, work.options.settings, seed=work.options.seed or 0, position=position
+            cell, harness, facts, work.options.settings, seed=work.options.seed or 0, position=position
         )
         measurement.write(work.folder, cell, measurement.failed(value, error))
 
 
-def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
+def _measure(work: Work, device: Place, harness: Harness, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
     """One measurement, tried again after a lost connection or a rejected result."""
     attempts = work.options.retries + 1
     for attempt in range(1, attempts + 1):
         try:
-            done = _once(work, device, bundle, cell, value)
+            done = _once(work, device, harness, cell, value)
             return {**done, "attempts": attempt}
         except DeviceLostError as error:
             say(f"{device.name}: {error.message}; waiting for it (attempt {attempt} of {attempts})")
@@ -154,17 +155,18 @@ def _measure(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, val
     raise AssertionError("the last attempt returns or raises")
 
 
-def _once(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
+def _once(work: Work, device: Place, harness: Harness, cell: Cell, value: dict[str, Any]) -> dict[str, Any]:
     options, artifact = work.options, cell.artifact
     gate, before = pass_gate(device, limit=options.max_celsius, max_seconds=options.cool_down)
-    # The evaluation set gives the same outputs every time: once is enough, and keeps the other repeats cool.
-    evaluate = cell.repeat == 1
-    run = run_harness(
-        device,
-        bundle,
+    # The evaluation set gives the same outputs every time, whatever the batch of the timed call: once for each way of
+    # running is enough, and keeps the other repeats cool.
+    evaluate = cell.repeat == 1 and cell.point.batch == options.points[0].batch
+    data = work.data[artifact.model, cell.point.batch]
+    run = harness.measure(
         artifact,
-        work.data[artifact.model],
-        options.settings,
+        data,
+        cell.point.applied(options.settings),
+        variant=cell.point.variant,
         evaluate=evaluate,
         timeout=options.timeout,
         emulated=value["emulated"],
@@ -178,7 +180,7 @@ def _once(work: Work, device: Device, bundle: harness.Bundle, cell: Cell, value:
             host = against_host(artifact.record, artifact.precision, outputs, work.host[artifact.label])
             if host["flagged"]:
                 say(f"{device.name}: {artifact.label}: outputs differ from this host's: {host['why'][0]}")
-    return measurement.complete(value, run, gate, before, after, accuracy=accuracy, host=host)
+    return measurement.complete(value, run, gate, before, after, batch=data.timed_batch, accuracy=accuracy, host=host)
 
 
 class _exclusive:

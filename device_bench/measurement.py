@@ -15,12 +15,12 @@ from build.manifest import failure
 from build.protocol import error_to_json
 from device_bench.advice import find_warnings
 from device_bench.artifacts import Artifact
+from device_bench.contract import Harness, HarnessRun
 from device_bench.devices.base import Conditions, Facts
 from device_bench.gate import Gate
-from device_bench.harness.build import Bundle
 from device_bench.harness_result import schema_problem
 from device_bench.job import Settings
-from device_bench.session import HarnessRun
+from device_bench.points import Point
 from device_bench.statistics import summarise
 
 SCHEMA = Path(__file__).with_name("measurement.schema.json")
@@ -36,13 +36,18 @@ class Cell:
     device: str
     artifact: Artifact
     repeat: int
-    threads: int
+    point: Point
+
+    @property
+    def group(self) -> str:
+        """What all repeats have in common, for people: ``digits_cnn litert fp32, 2 threads``."""
+        return f"{self.artifact.label}{self.point.text}"
 
     @property
     def file(self) -> str:
         """Path below the run's folder."""
         a = self.artifact
-        return f"{self.device}/{a.model}.{a.target}.{a.precision}.t{self.threads}.r{self.repeat}.json"
+        return f"{self.device}/{a.model}.{a.target}.{a.precision}.{self.point.slug}.r{self.repeat}.json"
 
     def identity(self) -> dict[str, Any]:
         """What names the measurement."""
@@ -52,34 +57,38 @@ class Cell:
             "model": a.model,
             "target": a.target,
             "precision": a.precision,
-            "threads": self.threads,
+            "threads": self.point.threads,
+            "batch": self.point.batch,
+            "variant": self.point.variant,
             "repeat": self.repeat,
         }
 
 
 def begin(
-    cell: Cell, bundle: Bundle | None, facts: Facts, settings: Settings, *, seed: int, position: int
+    cell: Cell, harness: Harness | None, facts: Facts, settings: Settings, *, seed: int, position: int
 ) -> dict[str, Any]:
     """What a measurement says before it was tried.
 
     Args:
-        bundle: None when the device could not even be asked which harness it runs.
+        harness: None when the device could not even be asked which harness it runs.
+        settings: of every cell; the cell's own point decides threads and batch.
         position: where in the device's shuffled order it stood.
     """
     a = cell.artifact
+    settings = cell.point.applied(settings)
     return {
         "schema_version": SCHEMA_VERSION,
         "measurement": cell.identity(),
         "artifact": {
             "sha256": a.sha256,
-            "bytes": a.file.stat().st_size,
+            "bytes": a.bytes,
             "key": a.manifest["key"],
             "program": a.record.sha256,
             "toolchain": a.manifest["toolchain"],
         },
         "device": facts.to_json(),
         "emulated": facts.emulated,
-        "harness": None if bundle is None else {"version": bundle.version, "arch": bundle.arch},
+        "harness": None if harness is None else {"version": harness.version, "arch": harness.arch},
         "settings": {**settings.for_harness(), "batch": settings.batch, "seed": seed, "position": position},
         "started": _now(),
         "finished": "",
@@ -100,19 +109,28 @@ def complete(
     before: Conditions,
     after: Conditions,
     *,
+    batch: int,
     accuracy: Mapping[str, Any] | None,
     host: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The measurement of a run that ended well."""
+    """The measurement of a run that ended well.
+
+    Args:
+        batch: examples in the timed call.
+    """
     result = run.result
-    statistics = summarise(result["samples_ns"])
+    samples = result["samples_ns"]
+    statistics = summarise(samples)
+    # Requests may overlap: what counts is the time of the whole loop, where the harness says it.
+    loop = max(result["loop_ns"], 1)
     return {
         **value,
         "status": "ok",
         "runtime": result["runtime"],
         "load_ms": result["load_ns"] / 1e6,
         "first_ms": result["first_ns"] / 1e6,
-        "statistics": statistics.to_json(),
+        "statistics": {**statistics.to_json(), "per_second": round(len(samples) * batch * 1e9 / loop, 3)},
+        "details": dict(run.details),
         "memory": {**result["memory"], "peak_mb": round(result["memory"]["peak_rss"] / 2**20, 3)},
         "threads": result["threads"],
         "timer_cost_ns": result["timer_cost_ns"],
@@ -130,7 +148,7 @@ def complete(
         "accuracy": accuracy,
         "host": host,
         "warnings": find_warnings(value, result, statistics, before, gate),
-        "samples_ns": result["samples_ns"],
+        "samples_ns": samples,
     }
 
 
@@ -183,7 +201,7 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 
-def settled(folder: Path, cell: Cell, bundle: Bundle) -> dict[str, Any] | None:
+def settled(folder: Path, cell: Cell, harness: Harness) -> dict[str, Any] | None:
     """The measurement of this cell, when it was taken from these very bytes with this harness; None: to be taken."""
     path = folder / cell.file
     if not path.is_file():
@@ -195,7 +213,7 @@ def settled(folder: Path, cell: Cell, bundle: Bundle) -> dict[str, Any] | None:
     same = (
         value["status"] == "ok"
         and value["artifact"]["sha256"] == cell.artifact.sha256
-        and value["harness"]["version"] == bundle.version
+        and value["harness"]["version"] == harness.version
         and value["measurement"] == cell.identity()
     )
     return value if same else None

@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from build.errors import InputError
-from device_bench.artifacts import ENGINES
+from device_bench import platforms
+from device_bench.contract import Platform
 from device_bench.job import Settings
+from device_bench.points import Point, read_sweep
 from device_bench.verdict import Rules
 from targets.precisions import PRECISIONS
 
 DEFAULT_MODEL = "digits_cnn"
-#: session -> platform: whose budgets apply, and what builds the artifacts.
-SESSIONS = {"bench-android": "android", "bench-linux-arm64": "linux-arm64", "bench-local": "local"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabOptions:
-    """What the user asked for. Paths are absolute."""
+    """What the user asked for. Paths are absolute.
+
+    Attributes:
+        points: the settings under which every artifact is measured: one, or a sweep.
+        keep_p95_ms: of a sweep: the p95 that the largest batch is looked for under.
+        sustained: minutes of one long loop, in place of repeats; None: no.
+        own: the platform's own options.
+    """
 
     session: str
     serials: tuple[str, ...]
-    emulated: int
+    own: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[str, ...]
     targets: tuple[str, ...]
     precisions: tuple[str, ...]
@@ -34,6 +41,9 @@ class LabOptions:
     seed: int | None
     resume: bool
     settings: Settings
+    points: tuple[Point, ...]
+    keep_p95_ms: float | None
+    sustained: float | None
     cool_down: float
     max_celsius: float | None
     wait: float
@@ -45,7 +55,6 @@ class LabOptions:
     device_class: str
     rules: Rules
     require_pass: bool
-    ssh_config: Path | None
     json: Path | None
     debug: bool
 
@@ -57,17 +66,12 @@ class _Parser(argparse.ArgumentParser):
 
 def parser(session: str) -> argparse.ArgumentParser:
     """The parser of one session; ``--help`` prints it."""
+    platform = platforms.load(session)
     p = _Parser(prog=f"nox -s {session} --", formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False)
-    where = p.add_argument_group("which devices")
-    if session == "bench-android":
-        where.add_argument("--serial", action="append", metavar="S", help="as 'adb devices' lists it (repeatable)")
-        where.add_argument("--emulated", type=int, default=0, metavar="N", help="start N emulated devices for this run")
-    if session == "bench-linux-arm64":
-        where.add_argument("--serial", action="append", metavar="HOST", help="user@host, or an ssh alias (repeatable)")
-        where.add_argument("--ssh-config", metavar="FILE", help="in place of ~/.ssh/config")
+    platform.add_options(p.add_argument_group("where"))
     what = p.add_argument_group("what to measure")
     what.add_argument("--model", action="append", metavar="NAME", help="as it is called in the output folder")
-    what.add_argument("--targets", metavar="T,T", default=",".join(ENGINES), help="comma-separated")
+    what.add_argument("--targets", metavar="T,T", default=",".join(platform.TARGETS), help="comma-separated")
     what.add_argument("--precisions", metavar="P,P", default="fp32", help="comma-separated")
     what.add_argument("--out", metavar="DIR", default="out", help="where the build put its artifacts")
     how = p.add_argument_group("how to measure")
@@ -76,6 +80,13 @@ def parser(session: str) -> argparse.ArgumentParser:
     how.add_argument("--threads", type=int, default=defaults.threads, metavar="N")
     how.add_argument("--affinity", metavar="CPU,CPU", default="", help="pin the harness to these CPUs")
     how.add_argument("--batch", type=int, metavar="N", help="batch of the timed call, where it is dynamic")
+    if platform.VARIANTS != ("",):
+        how.add_argument(
+            "--variants", metavar="V,V", default=platform.VARIANTS[0], help=f"of {', '.join(platform.VARIANTS)}"
+        )
+    how.add_argument("--sweep", nargs="+", default=[], metavar="NAME=N,N", help="batch=1,4,16 threads=1,2: each point")
+    how.add_argument("--keep-p95", type=float, metavar="MS", help="name the largest batch of a sweep that keeps it")
+    how.add_argument("--sustained", type=float, metavar="MINUTES", help="one long loop in place of the repeats")
     how.add_argument("--warmup-runs", type=int, default=defaults.warmup_runs, metavar="N")
     how.add_argument("--warmup-seconds", type=float, default=defaults.warmup_seconds, metavar="S")
     how.add_argument("--min-runs", type=int, default=defaults.min_runs, metavar="N")
@@ -106,6 +117,7 @@ def parse(session: str, argv: list[str]) -> LabOptions:
     Raises:
         InputError: unknown options or names, values out of range.
     """
+    platform = platforms.load(session)
     raw = parser(session).parse_args(argv)
     for name, least in (("repeats", 1), ("threads", 1), ("min_runs", 1), ("warmup_runs", 0), ("retries", 0)):
         if getattr(raw, name) < least:
@@ -117,28 +129,24 @@ def parse(session: str, argv: list[str]) -> LabOptions:
         raise InputError("--max-seconds and --timeout need more than 0")
     if raw.batch is not None and raw.batch < 1:
         raise InputError(f"--batch {raw.batch}: needs at least 1")
-    if getattr(raw, "emulated", 0) < 0:
-        raise InputError(f"--emulated {raw.emulated}: needs 0 or more")
+    for name in ("keep_p95", "sustained"):
+        if getattr(raw, name) is not None and not 0 < getattr(raw, name) < 1e6:
+            raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs a number above 0")
+    variants = _names(getattr(raw, "variants", ""), "variant", platform.VARIANTS)
     return LabOptions(
         session=session,
         serials=tuple(dict.fromkeys(getattr(raw, "serial", None) or ())),
-        emulated=getattr(raw, "emulated", 0),
+        own=_own(platform, raw),
         models=tuple(dict.fromkeys(raw.model or (DEFAULT_MODEL,))),
-        targets=_names(raw.targets, "target", ENGINES),
+        targets=_names(raw.targets, "target", platform.TARGETS),
         precisions=_names(raw.precisions, "precision", PRECISIONS),
-        repeats=raw.repeats,
+        repeats=1 if raw.sustained else raw.repeats,
         seed=raw.seed,
         resume=raw.resume,
-        settings=Settings(
-            threads=raw.threads,
-            affinity=_cpus(raw.affinity),
-            warmup_runs=raw.warmup_runs,
-            warmup_seconds=raw.warmup_seconds,
-            min_runs=raw.min_runs,
-            min_seconds=raw.min_seconds,
-            max_seconds=raw.max_seconds,
-            batch=raw.batch,
-        ),
+        settings=_settings(raw),
+        points=read_sweep(raw.sweep, threads=raw.threads, batch=raw.batch, variants=variants),
+        keep_p95_ms=raw.keep_p95,
+        sustained=raw.sustained,
         cool_down=raw.cool_down,
         max_celsius=raw.max_celsius,
         wait=raw.wait,
@@ -150,14 +158,36 @@ def parse(session: str, argv: list[str]) -> LabOptions:
         device_class=raw.device_class,
         rules=Rules(max_spread=raw.max_spread, allow_charging=raw.allow_charging),
         require_pass=raw.require_pass,
-        ssh_config=_file(getattr(raw, "ssh_config", None), "--ssh-config"),
         json=Path(raw.json).resolve() if raw.json else None,
         debug=raw.debug,
     )
 
 
+def _settings(raw: argparse.Namespace) -> Settings:
+    seconds = 60 * raw.sustained if raw.sustained else None
+    return Settings(
+        threads=raw.threads,
+        affinity=_cpus(raw.affinity),
+        warmup_runs=raw.warmup_runs,
+        warmup_seconds=raw.warmup_seconds,
+        min_runs=raw.min_runs,
+        min_seconds=seconds or raw.min_seconds,
+        max_seconds=seconds or raw.max_seconds,
+        batch=raw.batch,
+    )
+
+
+def _own(platform: Platform, raw: argparse.Namespace) -> dict[str, Any]:
+    """The values of the options that the platform added itself."""
+    scratch = argparse.ArgumentParser(add_help=False)
+    platform.add_options(scratch.add_argument_group())
+    return {name: getattr(raw, name) for name in vars(scratch.parse_args([]))}
+
+
 def _names(text: str, what: str, known: Iterable[str]) -> tuple[str, ...]:
     all_names = list(known)
+    if all_names == [""]:
+        return ("",)
     names = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
     if names == ("all",):
         return tuple(all_names)

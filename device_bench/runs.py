@@ -15,6 +15,7 @@ from build.errors import InputError
 from build.log import say
 from device_bench.job import Settings
 from device_bench.options import LabOptions
+from device_bench.points import Point
 
 SCHEMA_VERSION = 1
 RECORD = "run.json"
@@ -36,6 +37,8 @@ def start(options: LabOptions) -> tuple[Path, LabOptions]:
         "precisions": options.precisions,
         "repeats": options.repeats,
         "settings": asdict(options.settings),
+        "points": [p.to_json() for p in options.points],
+        "sustained": options.sustained,
         "devices": [],
     }
     write_atomic(folder / RECORD, json.dumps(value, indent=1) + "\n")
@@ -68,6 +71,8 @@ def resume(options: LabOptions) -> tuple[Path, LabOptions]:
         precisions=tuple(value["precisions"]),
         repeats=value["repeats"],
         settings=Settings(**settings),
+        points=tuple(Point(**p) for p in value["points"]),
+        sustained=value["sustained"],
     )
 
 

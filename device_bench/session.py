@@ -1,11 +1,10 @@
-"""One run of the harness on one device: push, run, pull, check."""
+"""One run of the native harness on one device: push, run, pull, check."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from build.errors import DeviceError, HarnessError, RejectedResultError
 from device_bench import harness_result
 from device_bench.artifacts import ENGINES, Artifact
-from device_bench.devices.base import Completed, Device, Pushed
+from device_bench.contract import HarnessRun
+from device_bench.devices.base import Completed, Device
 from device_bench.harness.build import Bundle
 from device_bench.job import Data, Settings, job_text, make_job
 from targets.contract import DynamicDim
@@ -24,20 +24,6 @@ if TYPE_CHECKING:
 #: seconds beyond the timed loop's bound for loading, warm-up and the evaluation set; more on an emulated CPU.
 _MARGIN = 240.0
 _EMULATED_MARGIN = 1800.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class HarnessRun:
-    """A run that ended well.
-
-    Attributes:
-        result: the harness's JSON, checked.
-        outputs: call id -> output name -> array; None when the evaluation set was not run.
-    """
-
-    result: Mapping[str, Any]
-    outputs: Mapping[str, Mapping[str, Array]] | None
-    pushed: Pushed
 
 
 def run_harness(

@@ -11,12 +11,14 @@ from build.errors import DeviceError, GateError, RejectedResultError
 from device_bench import measurement
 from device_bench.lab import Work
 from device_bench.measurement import Cell
-from device_bench.options import SESSIONS, LabOptions
+from device_bench.options import LabOptions
+from device_bench.points import Point
+from device_bench.sweep import largest_batches, sweep_lines
 from device_bench.verdict import judge
 from models.spec import Budget
 
 SCHEMA_VERSION = 1
-_COLUMNS = "device,model,target,precision,repeats,p50 ms,p95 ms,peak MiB,metric,host,verdict"
+_COLUMNS = "device,model,target,precision,threads,batch,way,repeats,p50 ms,p95 ms,per s,peak MiB,metric,host,verdict"
 
 
 def rows(work: Work, devices: Sequence[str]) -> list[dict[str, Any]]:
@@ -24,8 +26,8 @@ def rows(work: Work, devices: Sequence[str]) -> list[dict[str, Any]]:
     found = []
     for device in devices:
         groups: dict[str, list[Cell]] = {}
-        for cell in sorted(work.cells(device), key=lambda c: c.repeat):
-            groups.setdefault(cell.artifact.label, []).append(cell)
+        for cell in sorted(work.cells(device), key=lambda c: (c.artifact.label, c.point.order, c.repeat)):
+            groups.setdefault(cell.group, []).append(cell)
         for cells in groups.values():
             found.append(_row(work, device, cells))
     return found
@@ -38,21 +40,27 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
         value = _read(work.folder / cell.file, cell)
         measured += [value] if value is not None else []
         missing += [] if value is not None else [cell.file]
-    p95, peak = _limits(work.options, artifact.record.budgets)
-    verdict = judge(measured, repeats=work.options.repeats, p95_ms=p95, peak_mb=peak, rules=work.options.rules)
+    platform = work.platform.PLATFORM
+    p95, peak = _limits(work.options, platform, artifact.record.budgets)
+    # A limit is of the call as the model's spec has it: the other points of a sweep over batches break none.
+    swept = len({p.batch for p in work.options.points}) > 1
+    limit = None if swept else p95
+    verdict = judge(measured, repeats=work.options.repeats, p95_ms=limit, peak_mb=peak, rules=work.options.rules)
     first = next((m for m in measured if m["status"] == "ok" and m["accuracy"]), None)
     return {
         "device": device,
         "model": artifact.model,
         "target": artifact.target,
         "precision": artifact.precision,
+        **cells[0].point.to_json(),
         "artifact_sha256": artifact.sha256,
-        "platform": SESSIONS[work.options.session],
+        "platform": platform,
         "device_class": work.options.device_class,
-        "counts": not judge(measured, repeats=work.options.repeats, rules=work.options.rules).reasons,
+        "counts": not swept and not judge(measured, repeats=work.options.repeats, rules=work.options.rules).reasons,
         "emulated": any(m["emulated"] for m in measured),
         "limits": {"p95_ms": p95, "peak_mb": peak},
         "verdict": verdict.to_json(),
+        "per_second": min((m["statistics"]["per_second"] for m in measured if m["status"] == "ok"), default=None),
         "accuracy": None if first is None else first["accuracy"],
         "host": None if first is None else first["host"],
         "errors": [m["error"] for m in measured if m["status"] != "ok"],
@@ -78,12 +86,11 @@ def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
     return value if value["artifact"]["sha256"] == cell.artifact.sha256 else None
 
 
-def _limits(options: LabOptions, own: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
+def _limits(options: LabOptions, platform: str, own: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
     """The tightest of the budgets that apply."""
     budgets: list[Budget] = (
         read_budgets(options.budgets) if options.budgets else [from_mapping(b, "the model's budget") for b in own]
     )
-    platform = SESSIONS[options.session]
     fitting = [b for b in budgets if b.platform in ("*", platform) and b.device_class in ("*", options.device_class)]
     p95 = min((b.p95_ms for b in fitting if b.p95_ms is not None), default=None)
     peak = min((b.peak_mb for b in fitting if b.peak_mb is not None), default=None)
@@ -99,9 +106,13 @@ def _cells(row: Mapping[str, Any], repeats: int) -> tuple[str, ...]:
         row["model"],
         row["target"],
         row["precision"],
+        str(row["threads"]),
+        "-" if row["batch"] is None else str(row["batch"]),
+        row["variant"] or "-",
         f"{v['repeats']}/{repeats}",
         "-" if v["p50_ms"] is None else f"{v['p50_ms']:.3f}",
         "-" if v["p95_ms"] is None else f"{v['p95_ms']:.3f}",
+        "-" if row["per_second"] is None else f"{row['per_second']:.1f}",
         "-" if v["peak_mb"] is None else f"{v['peak_mb']:.1f}",
         "-" if metric is None else f"{metric['value']:.4f}",
         "-" if host is None else "identical" if host["identical"] else f"{host['differing']} differ",
@@ -109,7 +120,13 @@ def _cells(row: Mapping[str, Any], repeats: int) -> tuple[str, ...]:
     )
 
 
-def table(found: Sequence[Mapping[str, Any]], repeats: int) -> str:
+def place(row: Mapping[str, Any]) -> str:
+    """What a line of text begins with: ``local-box digits_cnn litert fp32, 2 threads``."""
+    point = Point(threads=row["threads"], batch=row["batch"], variant=row["variant"])
+    return f"{row['device']} {row['model']} {row['target']} {row['precision']}{point.text}"
+
+
+def table(found: Sequence[Mapping[str, Any]], repeats: int, keep_p95_ms: float | None = None) -> str:
     """Aligned text, with a line below for each reason, error and warning."""
     head = _COLUMNS.split(",")
     lines = [head, *(_cells(row, repeats) for row in found)]
@@ -117,7 +134,7 @@ def table(found: Sequence[Mapping[str, Any]], repeats: int) -> str:
     text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
     text.insert(1, "  ".join("-" * w for w in widths))
     for row in found:
-        where = f"{row['device']} {row['model']} {row['target']} {row['precision']}"
+        where = place(row)
         word = row["verdict"]["word"] or "note"
         text += [f"{where}: {word}: {reason}" for reason in row["verdict"]["reasons"]]
         text += [f"{where}: failed: {e['code']}: {e['message']}" for e in row["errors"]]
@@ -129,6 +146,7 @@ def table(found: Sequence[Mapping[str, Any]], repeats: int) -> str:
                 f"{where}: {host['differing']} of {host['calls']} calls are not bit-identical with this host's "
                 f"(largest difference {host['max_abs_diff']:.2e}; {named}, …)"
             )
+    text += sweep_lines(largest_batches(found, keep_p95_ms))
     done = sum(row["verdict"]["repeats"] for row in found)
     text.append(f"{done} of {len(found) * repeats} measurements taken")
     return "\n".join(text)
@@ -153,4 +171,5 @@ def to_json(folder: Path, options: LabOptions, found: Sequence[Mapping[str, Any]
         "seed": options.seed,
         "repeats": options.repeats,
         "rows": list(found),
+        "sweep": largest_batches(found, options.keep_p95_ms),
     }

@@ -153,7 +153,7 @@ def test_names_are_fit_for_files_and_stay_apart() -> None:
         (["--affinity", "0,x"], "--affinity 0,x"),
         (["--max-seconds", "0"], "need more than 0"),
         (["--batch", "0"], "--batch 0"),
-        (["--emulated", "-1"], "--emulated -1"),
+        (["--emulated", "-1"], "--emulated"),
         (["--budgets", "no-such-file"], "no such file"),
         (["--serail", "x"], "unrecognized arguments"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ _FACTS = ("kind", "machine", "manufacturer", "model", "soc", "os", "abi", "arch"
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The newest run of one artifact on one device.
+    """The newest run of one artifact on one device, at one number of threads and one way of running.
 
     Attributes:
         values: its measurements, one per repeat.
@@ -62,6 +63,7 @@ class Measured:
             "runtime": first.get("runtime"),
             "threads": first["settings"]["threads"],
             "batch": first["settings"]["batch"],
+            "variant": first["measurement"]["variant"],
             "started": min(str(v["started"]) for v in self.values),
             "finished": max(str(v["finished"]) for v in self.values),
             "repeats": len(good),
@@ -76,12 +78,12 @@ class Measured:
 
 
 def newest(folder: Path, model: str) -> tuple[dict[tuple[str, str], list[Measured]], list[str]]:
-    """Every artifact's newest run on each device.
+    """Every artifact's newest run on each device. A sweep over batches is left out: no budget speaks of its points.
 
     Returns:
         ``(target, precision)`` -> runs by device's name; and what is wrong with files that can't be used.
     """
-    groups: dict[tuple[str, str, str, Path], list[tuple[Mapping[str, Any], str]]] = {}
+    groups: dict[tuple[str, str, str, Path], dict[tuple[int, str], list[tuple[Mapping[str, Any], str]]]] = {}
     problems = []
     for path in sorted(folder.rglob("*.json")):
         if path.name == RUN_RECORD or not _is_one(path):
@@ -92,22 +94,26 @@ def newest(folder: Path, model: str) -> tuple[dict[tuple[str, str], list[Measure
             problems.append(error.message)
             continue
         who = value["measurement"]
-        if who["model"] == model:
-            key = (who["target"], who["precision"], who["device"], path.parent)
-            groups.setdefault(key, []).append((value, sha256_file(path)))
-    found: dict[tuple[str, str], dict[str, Measured]] = {}
-    for (target, precision, device, place), rows in groups.items():
-        rows.sort(key=lambda r: (r[0]["measurement"]["repeat"], r[0]["measurement"]["threads"], r[1]))
-        run = Measured(
-            device=device,
-            values=tuple(r[0] for r in rows),
-            sha256=tuple(r[1] for r in rows),
-            repeats=_repeats(place, len(rows)),
-        )
+        if who["model"] == model and not _sweeps_batches(path.parent):
+            points = groups.setdefault((who["target"], who["precision"], who["device"], path.parent), {})
+            points.setdefault((who["threads"], who["variant"]), []).append((value, sha256_file(path)))
+    found: dict[tuple[str, str], dict[str, list[Measured]]] = {}
+    for (target, precision, device, place), points in groups.items():
+        runs = [_run(device, place, points[point]) for point in sorted(points)]
         devices = found.setdefault((target, precision), {})
-        if device not in devices or run.started > devices[device].started:
-            devices[device] = run
-    return {key: [runs[d] for d in sorted(runs)] for key, runs in found.items()}, problems
+        if device not in devices or runs[0].started > devices[device][0].started:
+            devices[device] = runs
+    return {key: [run for d in sorted(devices) for run in devices[d]] for key, devices in found.items()}, problems
+
+
+def _run(device: str, place: Path, rows: Sequence[tuple[Mapping[str, Any], str]]) -> Measured:
+    rows = sorted(rows, key=lambda r: (r[0]["measurement"]["repeat"], r[1]))
+    return Measured(
+        device=device,
+        values=tuple(r[0] for r in rows),
+        sha256=tuple(r[1] for r in rows),
+        repeats=_repeats(place, len(rows)),
+    )
 
 
 def _is_one(path: Path) -> bool:
@@ -120,12 +126,26 @@ def _is_one(path: Path) -> bool:
 
 
 def _repeats(place: Path, found: int) -> int:
+    repeats = _record(place).get("repeats")
+    return repeats if isinstance(repeats, int) else found
+
+
+def _sweeps_batches(place: Path) -> bool:
+    points = _record(place).get("points")
+    return isinstance(points, list) and len({str(p.get("batch")) for p in points if isinstance(p, dict)}) > 1
+
+
+@cache
+def _record(place: Path) -> Mapping[str, Any]:
+    """The record of the run that a folder of measurements belongs to; empty where there is none."""
     for folder in (place, place.parent):
         try:
-            return int(json.loads((folder / RUN_RECORD).read_text())["repeats"])
-        except (OSError, ValueError, KeyError, TypeError):
+            value = json.loads((folder / RUN_RECORD).read_text())
+        except (OSError, ValueError, RecursionError):
             continue
-    return found
+        if isinstance(value, dict):
+            return value
+    return {}
 
 
 def figures(

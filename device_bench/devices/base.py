@@ -84,10 +84,10 @@ class Pushed:
     unchanged: int = 0
 
 
-class Device(Protocol):
-    """A device that the lab can measure on. Paths are relative to the device's own work folder.
+class Place(Protocol):
+    """Where the lab can measure: a device, a browser, this machine.
 
-    Every method raises DeviceLostError when the connection breaks, and DeviceError when the device says no.
+    Every method raises DeviceLostError when the connection breaks, and DeviceError when the place says no.
     """
 
     #: unique among devices, and fit for a file name: ``adb-R58M…``.
@@ -104,6 +104,18 @@ class Device(Protocol):
     def conditions(self) -> Conditions:
         """How it is doing now."""
         ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a lost one to come back; False when it did not."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class Device(Place, Protocol):
+    """A place with files and commands. Paths are relative to the device's own work folder."""
 
     def push(self, files: Mapping[str, Path]) -> Pushed:
         """Make the files be there: by sha256, to a temporary name, checked, then renamed.
@@ -131,14 +143,6 @@ class Device(Protocol):
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files, those that are there."""
-        ...
-
-    def wait(self, timeout: float) -> bool:
-        """Wait for a lost device to come back; False when it did not."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the connection."""
         ...
 
 

@@ -114,6 +114,7 @@ def _manifest(
         "runtime": None,
         "threads": 1,
         "batch": None,
+        "variant": "",
         "started": "",
         "finished": "",
         "repeats": 3,

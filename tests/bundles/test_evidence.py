@@ -79,7 +79,7 @@ def measured(
         milli = {f"{k}_ms": p95_ms for k in ("min", "p50", "p90", "p95", "max", "mean")}
         value = {
             "schema_version": 1,
-            "measurement": {**who, "threads": 1, "repeat": repeat},
+            "measurement": {**who, "threads": 1, "batch": None, "variant": "", "repeat": repeat},
             "artifact": {"sha256": sha256_file(file), "bytes": 1, "key": "k", "program": "p", "toolchain": {}}
             | changes.get("artifact", {}),
             "device": device,
@@ -105,7 +105,16 @@ def measured(
             "runtime": {"name": "litert", "version": "2.3.0"},
             "load_ms": 1.0,
             "first_ms": 5.0,
-            "statistics": {"samples": 40, **milli, "p99_ms": None, "stdev_ms": 0.0, "spread": 0.0, "drift": 0.0},
+            "statistics": {
+                "samples": 40,
+                **milli,
+                "p99_ms": None,
+                "stdev_ms": 0.0,
+                "spread": 0.0,
+                "drift": 0.0,
+                "per_second": 1.0,
+            },
+            "details": {},
             "memory": {
                 "rss_before_load": 1,
                 "rss_after_load": 2,
