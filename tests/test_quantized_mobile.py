@@ -123,3 +123,24 @@ def test_embedding_is_stored_as_integers(target: Any, precision: str, tmp_path: 
     assert made.size < 60_000
     assert made.snr([ids]) > 30
     assert made.lowered.unquantized == {}
+
+
+class Pointwise(nn.Module):
+    """1x1 convolutions, with a bias and without; the last one strides, which no linear layer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 32, 1), nn.Conv2d(32, 64, 1, bias=False)
+        self.strided = nn.Conv2d(64, 8, 1, stride=2)
+
+    def forward(self, image: torch.Tensor) -> Any:
+        return self.strided(self.second(torch.relu(self.first(image))))
+
+
+@pytest.mark.parametrize("precision", ["int8-weight", "int4-weight"])
+def test_pointwise_convolution_is_a_linear_layer_of_the_delegate(precision: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    program = saved(Pointwise().eval(), (images(2),), tmp_path)
+    made = build(executorch, program, tmp_path / "a", precision)
+    assert made.lowered.coverage.fallback["aten.convolution.default"] == 1
+    assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > 30

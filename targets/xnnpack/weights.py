@@ -2,16 +2,16 @@
 
 - A linear layer goes to XNNPACK, which multiplies floats by 8-bit weights with a scale per row. Its bias must be an
   addition of its own: XNNPACK's kernel (executorch 1.5.1) adds a wrong one.
+- A 1x1 convolution is such a linear layer over the channels: XNNPACK has no convolution of floats by integers.
 - An embedding gathers integers and scales what it gathered; the table is never widened.
-- Anything else reads ``integers * scale``, widened at every call. XNNPACK has no such convolution, so those run on the
-  portable kernels.
+- Anything else reads ``integers * scale``, widened at every call: other convolutions run on the portable kernels.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from build.legalize.constants import constant_value, drop_unused_constants
+from build.legalize.constants import add_constant, constant_value, drop_unused_constants
 from build.program import op_name
 from build.quantize.regions import packet
 from build.quantize.weighted import constants
@@ -40,6 +40,8 @@ def weights_alone(program: ExportedProgram) -> ExportedProgram:
                 continue
             if packet(user) == "aten.linear" and user.args[1] is node and _all_zero(program, node.args[2]):
                 _split_bias(program, user)
+            elif _is_pointwise(user, node) and _all_zero(program, node.args[2]):
+                _as_linear(program, user, node)
             elif packet(user) == "aten.embedding" and user.args[0] is node:
                 _gather_integers(program, user, node)
             else:
@@ -81,6 +83,38 @@ def _split_bias(program: ExportedProgram, linear: Node) -> None:
     for user in users:
         user.replace_input_with(linear, total)
     _rename_output(program, linear, total)
+
+
+def _is_pointwise(node: Node, weight: Node) -> bool:
+    """A 2D convolution over a batch that multiplies each pixel's channels by a matrix, and does nothing else."""
+    if packet(node) != "aten.conv2d" or node.args[1] is not weight or node.meta["val"].dim() != 4:
+        return False
+    given = dict(zip(("stride", "padding", "dilation", "groups"), node.args[3:], strict=False))
+    plain = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    same = all(value in (plain[name], [plain[name]], [plain[name]] * 2) for name, value in given.items())
+    return same and tuple(weight.meta["val"].shape[2:]) == (1, 1)
+
+
+def _as_linear(program: ExportedProgram, conv: Node, dequantize: Node) -> None:
+    import torch
+
+    aten = torch.ops.aten
+    stored, scale, zero, axis, *rest = dequantize.args
+    value = constant_value(program, stored)
+    assert value is not None
+    assert axis == 0
+    matrix = add_constant(program, f"{stored.name}_matrix", value.flatten(1).clone(), stored)
+    bias = conv.args[2] if len(conv.args) > 2 else None
+    with program.graph.inserting_before(conv):
+        weight = _emit(program, conv, dequantize.target, matrix, scale, zero, axis, *rest, **dequantize.kwargs)
+        last = _emit(program, conv, aten.permute.default, conv.args[0], [0, 2, 3, 1])
+        result = _emit(program, conv, aten.linear.default, last, weight)
+        if bias is not None:
+            result = _emit(program, conv, aten.add.Tensor, result, bias)
+        result = _emit(program, conv, aten.permute.default, result, [0, 3, 1, 2])
+    conv.replace_all_uses_with(result)
+    _rename_output(program, conv, result)
+    program.graph.erase_node(conv)
 
 
 def _gather_integers(program: ExportedProgram, embedding: Node, dequantize: Node) -> None:
