@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from build.errors import RejectedResultError
 from build.record import REFERENCE, ProgramRecord
 from build.verify.accuracy import Accuracy, Agreement
-from build.verify.compare import DEFAULT_TOLERANCES, Decision, Difference, Tolerance, changed_decisions, difference
+from build.verify.compare import DEFAULT_TOLERANCES, Decision, Tolerance, changed_decisions, difference
 from device_bench.job import evaluation_calls
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ Outputs = Mapping[str, Mapping[str, "Array"]]
 _LISTED = 50
 #: a quantised artifact's steps round differently on other CPUs; more noise than this is no rounding.
 _MIN_SNR_DB = 30.0
-#: a changed decision is a near-tie when its margin is within twice the difference seen, and that difference within this
-#: share of the largest score: with garbage, everything would be near.
-_TIE_SHARE = 0.01
 _ANYTHING = Tolerance(atol=math.inf, rtol=0.0)
 
 
@@ -83,7 +80,7 @@ def against_pytorch(record: ProgramRecord, folder: Path, outputs: Outputs) -> di
                 worst = {"max_abs_diff": found.max_abs, "call": call, "output": name}
             if name == record.decision_output:
                 decided += int(reference.size // max(reference.shape[-1], 1))
-                decisions += changed_decisions(call, got[name], reference, slack=_slack(found, reference))
+                decisions += changed_decisions(call, got[name], reference, max_abs=found.max_abs)
         accuracy.add(got, want, label)
     metric = accuracy.result()
     return {
@@ -127,7 +124,7 @@ def against_host(record: ProgramRecord, precision: str, device: Outputs, host: O
             largest = max(largest, found.max_abs)
             agreement.setdefault(name, Agreement()).add(got, reference)
             if name == record.decision_output:
-                decisions += changed_decisions(call, got, reference, slack=found.max_abs)
+                decisions += changed_decisions(call, got, reference, max_abs=found.max_abs)
     changed = [d for d in decisions if not d.tie]
     if changed:
         why.append(f"{len(changed)} decisions differ, first in call '{changed[0].call}'")
@@ -145,11 +142,6 @@ def against_host(record: ProgramRecord, precision: str, device: Outputs, host: O
         "flagged": bool(why),
         "why": why[:5],
     }
-
-
-def _slack(found: Difference, reference: Array) -> float:
-    top = float(abs(reference).max()) if reference.size else 0.0
-    return min(found.max_abs, _TIE_SHARE * top)
 
 
 def _tolerance(record: ProgramRecord, precision: str) -> Tolerance:

@@ -73,7 +73,13 @@ def test_empty_output_is_equal_when_its_shape_is() -> None:
 def test_changed_decisions_tell_ties_apart() -> None:
     want = np.array([[1.0, 0.999, 0.0], [5.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
     got = np.array([[0.998, 1.0, 0.0], [1.0, 5.0, 0.0], [0.0, 1.0, 2.0]])
-    near, far = changed_decisions("c", got, want, slack=0.002)
+    near, far = changed_decisions("c", got, want, max_abs=0.002)
     assert (near.row, near.before, near.after, near.tie) == (0, 0, 1, True)
     assert (far.row, far.before, far.after, far.tie) == (1, 0, 1, False)
     assert far.margin == pytest.approx(4.0)
+
+
+def test_garbage_makes_no_near_ties() -> None:
+    want = np.array([[1.0, 0.5, 0.0], [1.0, 0.99, 0.0]])
+    got = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    assert [d.tie for d in changed_decisions("c", got, want, max_abs=1.0)] == [False, True]

@@ -204,7 +204,7 @@ def verify(runner: Runner, lowered: Lowered, folder: Path, record: ProgramRecord
                 problems.append(f"{where}: output '{name}' {_describe(found)}")
             if name == record.decision_output and item.kind == "evaluation":
                 decided += int(want.size // max(want.shape[-1], 1))
-                decisions += changed_decisions(item.id, got[name], want, slack=found.max_abs)
+                decisions += changed_decisions(item.id, got[name], want, max_abs=found.max_abs)
     if nan_mismatches:
         warnings.append(f"NaN does not pass as in PyTorch through {', '.join(lowered.nan_unsafe)}")
     return Report(

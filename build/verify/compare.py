@@ -128,15 +128,21 @@ class Decision:
     tie: bool
 
 
-def changed_decisions(call: str, got: Array, want: Array, *, slack: float) -> list[Decision]:
+#: a changed decision is a near-tie when its margin is within twice the largest difference, which counts up to this
+#: share of the largest score only: with garbage, everything would be near.
+TIE_SHARE = 0.01
+
+
+def changed_decisions(call: str, got: Array, want: Array, *, max_abs: float) -> list[Decision]:
     """Rows whose argmax over the last axis changed.
 
     Args:
         got, want: scores, shape (..., classes).
-        slack: the largest absolute difference between them; a margin up to twice this is a near-tie.
+        max_abs: the largest absolute difference between them; with ``TIE_SHARE`` it says what is a near-tie.
     """
     if got.shape != want.shape or want.ndim == 0 or want.shape[-1] == 0:
         return []
+    slack = min(max_abs, TIE_SHARE * float(np.abs(want).max(initial=0.0)))
     a, b = got.reshape(-1, got.shape[-1]), want.reshape(-1, want.shape[-1])
     before, after = b.argmax(-1), a.argmax(-1)
     found = []
