@@ -24,6 +24,8 @@ from tests.cases.run import GOOD, case_names
 
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parent.parent
+#: seconds
+_TOLD_EVERY = 20.0
 
 
 def run_target(target: str, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -35,20 +37,31 @@ def run_target(target: str, names: Sequence[str]) -> list[dict[str, Any]]:
             report.unlink(missing_ok=True)
             command = [sys.executable, "-W", "ignore", "-m", "tests.cases.run", "--target", target]
             rest = names[len(outcomes) :]
-            done = subprocess.run(
+            with subprocess.Popen(
                 [*command, "--json", str(report), "--exact", *rest],
                 cwd=_ROOT,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                check=False,
-            )
+            ) as process:
+                _follow(process, report, target, len(outcomes), len(names))
             outcomes += json.loads(report.read_text()) if report.exists() else []
             if len(outcomes) < len(names):
                 lost = names[len(outcomes)]
-                detail = f"the process died (exit code {done.returncode})"
+                detail = f"the process died (exit code {process.returncode})"
                 outcomes.append({"case": lost, "target": target, "status": "CRASH", "detail": detail, "seconds": 0.0})
-            print(f"[{target}] {len(outcomes)} of {len(names)}", file=sys.stderr, flush=True)
     return outcomes
+
+
+def _follow(process: subprocess.Popen[bytes], report: Path, target: str, before: int, total: int) -> None:
+    """Say how far a process has come, until it ends."""
+    while True:
+        try:
+            process.wait(_TOLD_EVERY)
+        except subprocess.TimeoutExpired:
+            done = before + (len(json.loads(report.read_text())) if report.exists() else 0)
+            print(f"[{target}] {done} of {total}", file=sys.stderr, flush=True)
+        else:
+            return
 
 
 def bare_outcome(case: str, target: str, faults: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from build.cache import write_atomic
 from build.capture.checks import refuse_training_mode
 from build.errors import EdgeportError, LoweringError
 from build.program import call, signature_of
@@ -170,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
         if not (options.only_bad and outcome.status == "correct"):
             print(f"{outcome.status:15} {name:40} {outcome.seconds:5.1f}s {outcome.detail[:400]}", flush=True)
         if options.json:
-            options.json.write_text(json.dumps([vars(o) for o in outcomes], indent=1))
+            write_atomic(options.json, json.dumps([vars(o) for o in outcomes], indent=1))
     counts = Counter(o.status for o in outcomes)
     print(f"{options.target}: " + ", ".join(f"{n} {s}" for s, n in counts.most_common()))
     return 0 if all(o.status in GOOD for o in outcomes) else 1
