@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from targets.registry import all_targets
+from build.errors import InputError
+from build.log import fail
+from targets.registry import all_targets, select
 from tests.cases.run import GOOD, case_names
 
 _HERE = Path(__file__).parent
@@ -125,8 +127,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("cases", nargs="*", help="parts of case names; default: all")
     options = parser.parse_args(argv)
     names = [n for n in case_names() if not options.cases or any(c in n for c in options.cases)]
+    try:
+        targets = [t.name for t in select(options.targets.split(","))]
+        if not names:
+            raise InputError(f"no case has {' or '.join(options.cases)} in its name")
+    except InputError as error:
+        fail(error)
+        return error.exit_code
     with ThreadPoolExecutor(max_workers=options.jobs) as pool:
-        outcomes = [o for rows in pool.map(lambda t: run_target(t, names), options.targets.split(",")) for o in rows]
+        outcomes = [o for rows in pool.map(lambda t: run_target(t, names), targets) for o in rows]
     if options.json:
         options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
     print(report(outcomes))
