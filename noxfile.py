@@ -117,9 +117,9 @@ def bench_build(session: nox.Session) -> None:
     _python(session, "-m", "tests.bench_build", *session.posargs)
 
 
-def _measure(name: str, doc: str) -> None:
+def _measure(name: str, doc: str, group: str = "bench") -> None:
     def measure(session: nox.Session) -> None:
-        _python(session, "-m", "device_bench", name, *session.posargs, group="bench")
+        _python(session, "-m", "device_bench", name, *session.posargs, group=group)
 
     measure.__doc__ = doc
     nox.session(name=name)(measure)
@@ -128,6 +128,23 @@ def _measure(name: str, doc: str) -> None:
 _measure("bench-android", "Measure the built artifacts on Android devices, over adb.")
 _measure("bench-linux-arm64", "Measure the built artifacts on arm64 boards, over ssh.")
 _measure("bench-local", "Measure the built artifacts on this machine, with the native harness.")
+_measure("bench-pc", "Measure the built OpenVINO IR on this machine: CPU, GPU, NPU.")
+_measure("bench-web", "Measure the built artifacts in a browser: ONNX Runtime Web and LiteRT.js.", group="bench-web")
+
+
+def _results(name: str, module: str, doc: str, group: str = "results") -> None:
+    def results(session: nox.Session) -> None:
+        _python(session, "-m", module, *session.posargs, group=group)
+
+    results.__doc__ = doc
+    nox.session(name=name)(results)
+
+
+_results("compare", "device_bench.compare", "Compare two runs, versions, branches or devices: A B.")
+_results("trend", "device_bench.trend", "Show figures over time, and name the points at which they changed.")
+_results(
+    "export", "device_bench.export", "Write results as CSV, Parquet, JUnit, OpenMetrics or TFLite's JSON.", "export"
+)
 
 
 @nox.session(name="build-harness")
@@ -140,6 +157,12 @@ def build_harness(session: nox.Session) -> None:
 def bench_harness(session: nox.Session) -> None:
     """Compare the native harness's figures with other tools' on this machine."""
     _python(session, "-m", "tests.bench_harness", *session.posargs, group="bench")
+
+
+@nox.session
+def report(session: nox.Session) -> None:
+    """Write what was built and measured as one HTML file, and the same as Markdown and JSON."""
+    _python(session, "-m", "device_bench.report", *session.posargs, group="report")
 
 
 @nox.session

@@ -17,6 +17,8 @@ _OTHER_LOAD = 0.5
 _OF_TIMES = ("throttled", "other-load", "timer", "governor", "no-sensor")
 #: share of an inference that reading the clock may cost.
 _TIMER_SHARE = 0.01
+#: share of an inference that one step of the clock may be.
+_STEP_SHARE = 0.05
 #: clock after over clock before, below which the CPU was slowed.
 THROTTLED_CLOCK = 0.8
 #: median of the last quarter of the samples over that of the first, minus 1.
@@ -82,5 +84,9 @@ def find_warnings(
         )
     if result["timer_cost_ns"] * 2 > _TIMER_SHARE * statistics.p50_ms * 1e6:
         found.append(("timer", "reading the clock is more than 1 % of an inference", "Measure a larger --batch."))
+    step = result.get("timer_step_ns") or 0
+    if step > _STEP_SHARE * statistics.p50_ms * 1e6:
+        coarse = f"the clock's step of {step / 1000:g} µs is more than {_STEP_SHARE:.0%} of an inference"
+        found.append(("timer", coarse, "Measure a larger --batch."))
     skipped = _OF_TIMES if value["emulated"] else ()
     return [{"code": c, "message": m, "advice": a} for c, m, a in found if c not in skipped]

@@ -102,7 +102,7 @@ def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, pro
         precision=value["precision"],
         file=file,
         sha256=manifests.identity(value),
-        bytes=value["bytes"],
+        bytes=sum(f["bytes"] for f in value["files"]),
         manifest=value,
         record=record,
         program_folder=program_folder,

@@ -28,12 +28,14 @@ class HarnessRun:
         result: what the harness wrote, checked (``harness_result.schema.json``).
         outputs: call id -> output name -> array; None when the evaluation set was not run.
         details: facts of this way of running that others do not have: the user agent, the provider really used, …
+        emulated: why this run's times mean nothing, though the place is real: a GPU in software; None: they do.
     """
 
     result: Mapping[str, Any]
     outputs: Mapping[str, Mapping[str, Array]] | None
     pushed: Pushed = field(default_factory=Pushed)
     details: Mapping[str, Scalar] = field(default_factory=dict)
+    emulated: str | None = None
 
 
 class Harness(Protocol):

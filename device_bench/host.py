@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from build.cache import key_of, sha256_file, staging
 from build.log import say
 from device_bench.accuracy import Outputs, as_program
 from device_bench.artifacts import Artifact
+from device_bench.contract import HarnessRun
 from device_bench.devices.local import local_device
 from device_bench.harness import build as harness
 from device_bench.job import OUTPUTS_ONLY, Data
@@ -15,20 +18,28 @@ from device_bench.session import run_harness
 
 
 def host_outputs(out: Path, artifact: Artifact, data: Data) -> Outputs:
-    """The outputs of every call, computed once for an artifact, its data and a harness.
+    """The outputs of every call in the native harness.
 
     Raises:
         DeviceError: the artifact does not run here either.
     """
+    bundle = harness.ensure(harness.host_arch())
+    device = local_device(out / "bench" / "local")
+    run = partial(run_harness, device, bundle, artifact, data, OUTPUTS_ONLY, evaluate=True)
+    return computed_once(out, artifact, data, bundle.version, run)
+
+
+def computed_once(
+    out: Path, artifact: Artifact, data: Data, version: str, measure: Callable[[], HarnessRun]
+) -> Outputs:
+    """The outputs of every call, computed once for an artifact, its data and a harness."""
     from safetensors.numpy import load_file, save_file
 
-    bundle = harness.ensure(harness.host_arch())
-    key = key_of(artifact=artifact.sha256, data=sha256_file(data.file), harness=bundle.version)
+    key = key_of(artifact=artifact.sha256, data=sha256_file(data.file), harness=version)
     file = out / "bench" / "host" / f"{artifact.model}-{artifact.target}-{artifact.precision}-{key[:16]}.safetensors"
     if not file.is_file():
         say(f"{artifact.label}: computing this host's outputs")
-        device = local_device(out / "bench" / "local")
-        run = run_harness(device, bundle, artifact, data, OUTPUTS_ONLY, evaluate=True)
+        run = measure()
         assert run.outputs is not None
         outputs = as_program(artifact.record, run.outputs)
         flat = {f"{call}/out/{name}": value for call, values in outputs.items() for name, value in values.items()}

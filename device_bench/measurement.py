@@ -119,6 +119,9 @@ def complete(
         batch: examples in the timed call.
     """
     result = run.result
+    if run.emulated is not None and not value["emulated"]:
+        device = {**value["device"], "emulated": True, "why_emulated": run.emulated}
+        value = {**value, "emulated": True, "device": device}
     samples = result["samples_ns"]
     statistics = summarise(samples)
     # Requests may overlap: what counts is the time of the whole loop, where the harness says it.
@@ -131,9 +134,10 @@ def complete(
         "first_ms": result["first_ns"] / 1e6,
         "statistics": {**statistics.to_json(), "per_second": round(len(samples) * batch * 1e9 / loop, 3)},
         "details": dict(run.details),
-        "memory": {**result["memory"], "peak_mb": round(result["memory"]["peak_rss"] / 2**20, 3)},
+        "memory": {**result["memory"], "peak_mb": _mebibytes(result["memory"]["peak_rss"])},
         "threads": result["threads"],
         "timer_cost_ns": result["timer_cost_ns"],
+        "timer_step_ns": result.get("timer_step_ns"),
         "clock": result["clock"],
         "warmup": result["warmup"],
         "loop_ns": result["loop_ns"],
@@ -150,6 +154,11 @@ def complete(
         "warnings": find_warnings(value, result, statistics, before, gate),
         "samples_ns": samples,
     }
+
+
+def _mebibytes(count: int | None) -> float | None:
+    """Of bytes; None where the harness could not know them (a browser shows none; -1 where a kernel shows none)."""
+    return None if count is None or count < 0 else round(count / 2**20, 3)
 
 
 def failed(value: dict[str, Any], error: EdgeportError) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def run_harness(
             margin = settings.max_seconds + (_EMULATED_MARGIN if emulated else _MARGIN)
             command = bundle.command(engine, f"../../{jobs}/job.json")
             done = device.run(command, folder=folder, timeout=timeout or margin)
-            result = _result(device, job, done, f"{jobs}/result.json", scratch)
+            result = accept(job, done, lambda: _fetch(device, f"{jobs}/result.json", scratch))
             outputs = (
                 _outputs(device, job, artifact, data, f"{jobs}/outputs.safetensors", scratch) if evaluate else None
             )
@@ -88,13 +88,27 @@ def _tidy(device: Device, jobs: str) -> None:
         device.remove([jobs])
 
 
-def _result(device: Device, job: Mapping[str, Any], done: Completed, remote: str, scratch: Path) -> dict[str, Any]:
+def _fetch(device: Device, remote: str, scratch: Path) -> bytes:
+    device.pull(remote, scratch / "result.json", max_bytes=harness_result.MAX_BYTES)
+    return (scratch / "result.json").read_bytes()
+
+
+def accept(job: Mapping[str, Any], done: Completed, fetch: Callable[[], bytes]) -> dict[str, Any]:
+    """A harness's result, when it is one of this job and the run went well.
+
+    Args:
+        done: how the harness's process ended.
+        fetch: gives the result file's bytes.
+
+    Raises:
+        HarnessError: the harness crashed, or its engine failed.
+        RejectedResultError: what came back is not the result of this job.
+    """
     if done.cut:
         raise RejectedResultError("the harness printed more than a harness does: its output is garbage")
     if not harness_result.ended(done.stdout, job["id"]):
         raise HarnessError(f"the harness ended without its end-of-run marker ({_how(done)})")
-    device.pull(remote, scratch / "result.json", max_bytes=harness_result.MAX_BYTES)
-    result = harness_result.parse((scratch / "result.json").read_bytes(), job)
+    result = harness_result.parse(fetch(), job)
     if result["status"] != "ok":
         raise HarnessError(f"the engine failed: {result['error']['stage']}: {result['error']['message'][:300]}")
     if done.code != 0:
@@ -112,13 +126,13 @@ def _how(done: Completed) -> str:
 def _outputs(
     device: Device, job: Mapping[str, Any], artifact: Artifact, data: Data, remote: str, scratch: Path
 ) -> dict[str, dict[str, Array]]:
-    most = max(_output_bytes(artifact, call.sizes) for call in data.calls)
+    most = max(output_bytes(artifact, call.sizes) for call in data.calls)
     local = scratch / "outputs.safetensors"
     device.pull(remote, local, max_bytes=harness_result.max_output_bytes(job, most))
     return harness_result.read_outputs(local, job)
 
 
-def _output_bytes(artifact: Artifact, sizes: Mapping[str, int]) -> int:
+def output_bytes(artifact: Artifact, sizes: Mapping[str, int]) -> int:
     """An upper bound of the bytes of all outputs of a call; a size that depends on the values counts as 4096."""
     import numpy as np
 

@@ -66,7 +66,7 @@ def judge(
     rules = rules or Rules()
     good = [m for m in measurements if m["status"] == "ok"]
     p95 = max((m["statistics"]["p95_ms"] for m in good), default=None)
-    peak = max((m["memory"]["peak_mb"] for m in good), default=None)
+    peak = max((m["memory"]["peak_mb"] for m in good if m["memory"]["peak_mb"] is not None), default=None)
     samples = sum(m["statistics"]["samples"] for m in good)
     wrong = [f"its outputs differ from this host's: {w}" for m in good if m["host"] for w in m["host"]["why"]]
     doubts = _doubts(measurements, good, repeats, samples, rules)
@@ -77,6 +77,8 @@ def judge(
         broken.append(f"peak memory is {peak:.1f} MiB, the budget is {peak_mb:g}")
     if p95 is not None and p95_ms is not None and p95 > p95_ms and not doubts and not noise:
         broken.append(f"p95 is {p95:.3f} ms, the budget is {p95_ms:g}")
+    if peak_mb is not None and any(m["memory"]["peak_mb"] is None for m in good):
+        doubts.append(f"the budget is {peak_mb:g} MiB of peak memory, and this place does not show any")
     word: Word | None
     if wrong or broken:
         word, reasons = "FAIL", wrong + broken

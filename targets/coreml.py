@@ -13,11 +13,11 @@ from build.program import user_inputs
 from targets.checks import signature_to_json
 from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import dtype_findings, op_findings
-from targets.mlpackage import features, keywords, package, small_integers, state, values
+from targets.mlpackage import deployment, features, keywords, package, small_integers, state, values
 from targets.mlpackage.convert import convert
 from targets.mlpackage.preflight import COMPLEX, dim_findings, rank_findings, size_findings
 from targets.mlpackage.quantize import KeptWeight, four_bits, kept_weights, left_float, quantized
-from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, PackageRunner
+from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, TARGET_KEY, PackageRunner
 from targets.precisions import precision
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         notes.append("linear layers and embeddings have 4-bit weights; convolutions have 8-bit ones")
     path = request.directory / PACKAGE
     model.save(str(path))
-    metadata = {SIGNATURE_KEY: signature_to_json(request.signature)}
+    metadata = {SIGNATURE_KEY: signature_to_json(request.signature), TARGET_KEY: target}
     if states:
         state.save_initial({s.input.name: state.initial(legal, s.buffer) for s in states}, request.directory)
         described = [
@@ -174,6 +174,7 @@ def _lowered(
         unquantized=floats,
         contract={
             "minimum_deployment_target": target,
+            "deployment": deployment.describe(made, target),
             "carried": dict(interface.carried),
             "mil_ops": dict(counts),
             "compute_precision": "fp16" if request.precision == "fp16" else "fp32",

@@ -1,7 +1,8 @@
 """``nox -s bench-harness``: our harness against other tools on this machine: same artifact, one thread, one CPU.
 
-LiteRT: the benchmark tool of the ``ai-edge-litert`` wheel. ExecuTorch: a bare C++ loop around ``Module::forward``. The
-tools take turns, so that what else the machine does falls on both; the figure is the ratio of the medians of their p50.
+LiteRT: the benchmark tool of the ``ai-edge-litert`` wheel. ExecuTorch: a bare C++ loop around ``Module::forward``.
+OpenVINO: its ``benchmark_app``, under the latency and the throughput hint (``tests/bench_openvino.py``). The tools take
+turns, so that what else the machine does falls on both; the figure is the ratio of the medians of their p50.
 It prints what it finds, whether or not the aim is met.
 """
 
@@ -27,6 +28,7 @@ from device_bench.harness import build as harness
 from device_bench.job import Settings, make_data
 from device_bench.session import run_harness
 from device_bench.statistics import summarise
+from tests import bench_openvino
 
 AIM = (0.97, 1.03)
 #: ns that timing may add to an inference.
@@ -143,23 +145,36 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=100, help="inferences per round and tool")
     parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="that everything is pinned to")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--targets", default="executorch,litert,openvino", help="comma-separated")
+    parser.add_argument("--batch", type=int, default=1, help="of the OpenVINO comparison")
     options = parser.parse_args(argv)
     out = Path(options.out).resolve()
     try:
-        built = artifacts.find(
-            out,
-            models=[options.model],
-            targets=list(artifacts.ENGINES),
-            precisions=["fp32"],
-            build_session="build-android",
-        )
-        found = [compare(a, out, rounds=options.rounds, runs=options.runs, cpu=options.cpu) for a in built]
+        targets = options.targets.split(",")
+        native = [t for t in targets if t in artifacts.ENGINES]
+        found: list[Comparison] = []
+        pc: list[bench_openvino.PcComparison] = []
+        if native:
+            built = artifacts.find(
+                out, models=[options.model], targets=native, precisions=["fp32"], build_session="build-android"
+            )
+            found = [compare(a, out, rounds=options.rounds, runs=options.runs, cpu=options.cpu) for a in built]
+        if "openvino" in targets:
+            (one,) = artifacts.find(
+                out, models=[options.model], targets=["openvino"], precisions=["fp32"], build_session="build-pc"
+            )
+            how = {"rounds": options.rounds, "runs": options.runs, "batch": options.batch}
+            pc = [
+                bench_openvino.compare(one, out, hint=hint, threads=1, cpus=[options.cpu], **how)
+                for hint in ("latency", "throughput")
+            ]
     except EdgeportError as error:
         fail(error)
         return error.exit_code
-    print(table(found))
+    print("\n".join([*([table(found)] if found else []), *(c.text() for c in pc)]))
     if options.json:
-        write_atomic(Path(options.json), json.dumps([asdict(c) for c in found], indent=1) + "\n")
+        rows = [asdict(c) for c in found] + [asdict(p) for p in pc]
+        write_atomic(Path(options.json), json.dumps(rows, indent=1) + "\n")
     return 0
 
 

@@ -140,7 +140,7 @@ def _file_refusals(item: Item) -> list[Refusal]:
 def _measurement_refusal(item: Item, run: Measured) -> Refusal | None:
     """A measurement counts by what it measured, not by its date: an artifact built again has the same bytes."""
     value = item.manifest
-    main = next((f["sha256"] for f in value["files"] if f["path"] == value["main"]), None)
+    main = manifests.identity(value)
     if run.artifact == main:
         return None
     path = item.folder / value["main"]
@@ -148,6 +148,6 @@ def _measurement_refusal(item: Item, run: Measured) -> Refusal | None:
     older = "it is older than the artifact, and " if run.started < built else ""
     what = (
         f"{item.label}: the newest measurement on {run.device} ({run.started}) does not count: {older}it is of other "
-        f"bytes (sha256 {run.artifact[:12]}, the artifact's is {(main or 'none')[:12]})"
+        f"bytes (sha256 {run.artifact[:12]}, the artifact's is {main[:12] or 'none'})"
     )
     return Refusal(what=what, remedy="Measure again, or leave --results out.")

@@ -138,6 +138,37 @@ def disconnect(address: str) -> None:
         pass
 
 
+def reverse(serial: str, port: int) -> int:
+    """Let a port of the device's loopback lead to ``port`` of this machine's; returns the device's, which it chooses.
+
+    Raises:
+        DeviceError: the device refuses.
+    """
+    where = f"adb {serial}"
+    service = f"reverse:forward:tcp:0;tcp:{port}"
+    with connected(where, f"host:transport:{serial}", service, timeout=_CONNECT_TIMEOUT) as connection:
+        _status(connection, where)
+        return int(connection.block())
+
+
+def reverse_remove(serial: str, port: int) -> None:
+    """Take back what :func:`reverse` made; ``port``: the device's.
+
+    Raises:
+        DeviceError: there is no such port.
+    """
+    where = f"adb {serial}"
+    service = f"reverse:killforward:tcp:{port}"
+    with connected(where, f"host:transport:{serial}", service, timeout=_CONNECT_TIMEOUT) as connection:
+        _status(connection, where)
+
+
+def _status(connection: Connection, where: str) -> None:
+    """The device's own answer, after the server's."""
+    if connection.read(4) != b"OKAY":
+        raise DeviceError(f"{where}: the device says: {connection.block()}")
+
+
 def run_shell(serial: str, script: str, *, timeout: float) -> Completed:
     """Run a script in the device's shell.
 

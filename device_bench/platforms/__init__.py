@@ -12,6 +12,8 @@ SESSIONS = {
     "bench-android": "android",
     "bench-linux-arm64": "linux_arm64",
     "bench-local": "local",
+    "bench-pc": "pc",
+    "bench-web": "web",
 }
 
 

@@ -29,6 +29,7 @@ class Program:
             program declares; the format gives no bounds for the open ones.
         op_counts: how often each operation stands in the file (constants excepted, bodies of loops included).
         unsupported: the operations among them that the evaluator does not know; a program with any cannot be verified.
+        dtypes: the element types of its values, constants included.
         float_weights: operation -> how many of them read a weight that is stored as floats.
         specification_version: Core ML's version number of the file format (9 is iOS 18).
         opset_version: the same numbering for the meaning of the operations, which the file declares separately.
@@ -39,6 +40,7 @@ class Program:
     states: tuple[ValueInfo, ...]
     op_counts: Mapping[str, int]
     unsupported: tuple[str, ...]
+    dtypes: tuple[str, ...]
     float_weights: Mapping[str, int]
     specification_version: int
     opset_version: int
@@ -157,6 +159,7 @@ def load(package: Path) -> Program:
         states=states,
         op_counts=dict(sorted(counts.items())),
         unsupported=tuple(sorted(op for op in counts if op not in OPERATIONS and op not in CONTROL)),
+        dtypes=tuple(sorted({slot.type.dtype for node in _walk(block) for slot in node.outputs})),
         float_weights=float_ops(block),
         specification_version=int(specification.specificationVersion),
         opset_version=version,

@@ -63,6 +63,13 @@ def _listed(spec: TensorSpec, roots: Mapping[str, tuple[int, int | None]]) -> li
     return shapes
 
 
+def listed_shapes(signature: Signature, spec: TensorSpec) -> list[list[int]] | None:
+    """Every shape of an input, where a package lists them; None where it gives ranges."""
+    if not _enumerable(signature) or not any(isinstance(d, DynamicDim) for d in spec.shape):
+        return None
+    return _listed(spec, signature.dynamic_symbols)
+
+
 def _shape(spec: TensorSpec, examples: Sequence[int], known: dict[DynamicDim, Any]) -> list[Any]:
     """Sizes and ranges; equal dimensions share one ``RangeDim``, so that the program knows them to be equal."""
     import coremltools as ct

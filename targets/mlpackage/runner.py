@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from build.errors import MissingToolError, UnverifiedError, VerificationError
-from targets.checks import check_inputs, check_outputs, signature_from_json
+from targets.checks import check_inputs, check_outputs, range_text, signature_from_json
 from targets.contract import DynamicDim, Signature, TensorSpec
-from targets.mlpackage.features import CARRIER, from_carrier, to_carrier
+from targets.mlpackage import deployment
+from targets.mlpackage.features import CARRIER, from_carrier, listed_shapes, to_carrier
 from targets.mlpackage.package import read_spec
 from targets.mlpackage.state import load_initial
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: where the program's signature and the state tensors are kept in the package's own metadata.
 SIGNATURE_KEY = "edgeport.signature"
 STATE_KEY = "edgeport.state"
+#: and the deployment target that it was made for.
+TARGET_KEY = "edgeport.deployment_target"
 
 _MIL_NAMES = {"float32": "fp32", "float16": "fp16", "int32": "int32"}
 
@@ -45,6 +48,9 @@ class PackageRunner:
         metadata = read_spec(package).description.metadata.userDefined
         if SIGNATURE_KEY not in metadata:
             raise VerificationError(f"{package.name} does not hold the program's signature")
+        if TARGET_KEY not in metadata:
+            raise VerificationError(f"{package.name} does not say which deployment target it is for")
+        deployment.check(self._program, metadata[TARGET_KEY], package.name)
         self._signature = signature_from_json(metadata[SIGNATURE_KEY])
         self._states: list[dict[str, Any]] = json.loads(metadata.get(STATE_KEY, "[]"))
         self._declared(package.name)
@@ -88,6 +94,8 @@ class PackageRunner:
                 raise VerificationError(f"{name} declares '{info.name}' as {info.dtype}, not {CARRIER[spec.dtype]}")
         for info, spec in zip(inputs, self._signature.inputs, strict=True):
             self._same_range(name, info, spec)
+        for info, spec in zip(outputs, self._signature.outputs, strict=True):
+            _fits_output(name, info, spec)
 
     def _same_range(self, name: str, info: Any, spec: TensorSpec) -> None:
         wanted = spec.shape or (1,)
@@ -101,6 +109,13 @@ class PackageRunner:
                     f"{name} declares {bounds[0]}..{bounds[1]} for dimension {axis} of '{info.name}', "
                     f"the program's range is {lo}..{hi}"
                 )
+        listed = listed_shapes(self._signature, spec)
+        if info.enumerated and {tuple(s) for s in listed or []} != set(info.enumerated):
+            raise VerificationError(f"{name} allows {len(info.enumerated)} shapes of '{info.name}': {info.describe()}")
+        if info.default and not info.allows(info.default):
+            raise VerificationError(
+                f"{name} has a default shape of '{info.name}' that it does not allow: {info.default}"
+            )
 
     def signature(self) -> Signature:
         """The signature that the package holds; its names, types and ranges were compared with what it declares."""
@@ -125,6 +140,25 @@ class PackageRunner:
         found = {t.name: from_carrier(t, results[t.name]) for t in self._signature.outputs if t.name in results}
         check_outputs(self._expected, sizes, found, self.runtime)
         return found
+
+
+def _fits_output(name: str, info: Any, spec: TensorSpec) -> None:
+    """An output's rank and fixed sizes, where the program has them.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    wanted = spec.shape or (1,)
+    fixed = [d if isinstance(d, int) else None for d in info.shape]
+    if len(fixed) != len(wanted):
+        raise VerificationError(f"{name} declares output '{info.name}' with {len(fixed)} dimensions, not {len(wanted)}")
+    for axis, (found, size) in enumerate(zip(fixed, wanted, strict=True)):
+        open_ended = isinstance(size, DynamicDim) and size.lo != size.hi
+        if found is not None and (open_ended or (isinstance(size, int) and found != size)):
+            shown = size if isinstance(size, int) else range_text(size)
+            raise VerificationError(
+                f"{name} declares {found} for dimension {axis} of output '{info.name}', the program's size is {shown}"
+            )
 
 
 def _core_ml(package: Path) -> Predict:

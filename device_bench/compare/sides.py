@@ -1,0 +1,126 @@
+"""What ``A`` and ``B`` of ``nox -s compare -- A B`` may be."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from build.errors import InputError
+from build.shell import transfer
+from device_bench.store import Cell, Query, ResultStore, open_results, plain, versions
+
+FORMS = (
+    "a run (its folder, or its name below --results: run-…), a folder or URL of results, device:NAME, "
+    "version:[NAME=]VALUE, or branch:REF[:FOLDER]"
+)
+_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two.
+
+    Attributes:
+        text: as it was written.
+        cells: for each key, of the newest run that has it.
+    """
+
+    text: str
+    kind: Literal["run", "results", "device", "version", "branch"]
+    store: ResultStore
+    cells: tuple[Cell, ...]
+
+
+def open_side(text: str, results: str, query: Query, stack: ExitStack) -> Side:
+    """What a word of the command line means.
+
+    Args:
+        results: ``--results``: where names of runs, devices and versions are looked up.
+        query: what both sides are narrowed to.
+        stack: closed when the side is no longer read.
+
+    Raises:
+        InputError: it is none of these, or nothing was measured there.
+    """
+    kind, store, narrowed = _resolve(text, results, query, stack)
+    stack.callback(store.close)
+    cells = tuple(store.latest(narrowed))
+    if not cells:
+        raise InputError(f"'{plain(text, 120)}' has no measurements that fit", remedy=_known(store, kind))
+    return Side(text=text, kind=kind, store=store, cells=cells)
+
+
+def _resolve(
+    text: str, results: str, query: Query, stack: ExitStack
+) -> tuple[Literal["run", "results", "device", "version", "branch"], ResultStore, Query]:
+    word, colon, rest = text.partition(":")
+    if colon and word == "device":
+        if query.devices:
+            raise InputError("--device narrows both sides to one device: leave it out to compare two devices")
+        return "device", open_results(results), replace(query, devices=(rest,))
+    if colon and word == "version":
+        versions.check(rest)
+        return "version", open_results(results), replace(query, version=rest)
+    if colon and word == "branch":
+        return "branch", _branch(rest, stack), query
+    if "://" in text:
+        return "results", open_results(text), query
+    folder = Path(text)
+    if folder.is_dir():
+        place = folder.resolve()
+        if place.name.startswith("run-"):
+            return "run", open_results(place.parent), replace(query, runs=(place.name,))
+        if any(place.glob("run-*")):
+            return "results", open_results(place), query
+        raise InputError(f"'{plain(text, 120)}' is neither a run of the lab nor a folder with such runs")
+    if text.startswith("run-") and "/" not in text:
+        store = open_results(results)
+        found = [run.name for run in store.runs() if run.name.startswith(text)]
+        if text in found or len(found) == 1:
+            return "run", store, replace(query, runs=(text if text in found else found[0],))
+        raise InputError(
+            f"{'several runs begin' if found else 'no run begins'} with '{plain(text, 80)}'",
+            remedy=_known(store, "run"),
+        )
+    raise InputError(f"'{plain(text, 120)}' is nothing that can be compared", remedy=f"Name {FORMS}.")
+
+
+def _known(store: ResultStore, kind: str) -> str:
+    if kind == "device":
+        names: Sequence[str] = sorted({m.key.device for m in store.measurements()})
+        return f"Devices there: {', '.join(plain(n, 60) for n in names[:10]) or 'none'}."
+    names = [run.name for run in store.runs()][-5:]
+    return f"The newest runs there: {', '.join(plain(n, 60) for n in names) or 'none'}."
+
+
+def _branch(text: str, stack: ExitStack) -> ResultStore:
+    """The results that are committed at a revision, taken out of git into a temporary folder."""
+    ref, _, folder = text.partition(":")
+    folder = folder or "results"
+    if not ref or ref.startswith("-") or folder.startswith(("-", "/")) or ".." in folder.split("/"):
+        raise InputError(f"branch:{plain(text, 100)}: not understood", remedy="Write branch:REF or branch:REF:FOLDER.")
+    place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgeport-branch-")))
+    archive = place / "tree.tar"
+    with archive.open("wb") as stream:
+        done = transfer(
+            ["git", "-C", Path.cwd(), "archive", "--format=tar", f"{ref}:./{folder}"], stdout=stream, timeout=_SECONDS
+        )
+    if done.returncode != 0:
+        why = done.stderr.decode(errors="replace").strip().splitlines()
+        raise InputError(
+            f"branch '{plain(ref, 80)}' has no folder '{plain(folder, 80)}': {plain(why[-1] if why else 'git failed')}",
+            remedy="Commit the results folder there, or name another: branch:REF:FOLDER.",
+        )
+    results = place / "results"
+    results.mkdir()
+    try:
+        with tarfile.open(archive) as tree:
+            tree.extractall(results, filter="data")
+    except (tarfile.TarError, OSError) as error:
+        raise InputError(f"the results of branch '{plain(ref, 80)}' cannot be used: {plain(error)}") from error
+    return open_results(results)

@@ -1,0 +1,3 @@
+import { arrive } from './follow.js';
+
+arrive();

@@ -1,0 +1,123 @@
+"""PCs: OpenVINO IR on this machine's CPU, GPU and NPU."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
+
+from build.errors import DeviceError, InputError
+from build.log import say
+from device_bench.artifacts import Artifact
+from device_bench.contract import HarnessRun, Scalar
+from device_bench.devices.base import Facts, Place
+from device_bench.host import computed_once
+from device_bench.job import OUTPUTS_ONLY, Data, Settings
+from device_bench.platforms.python_host import HostPlace, PythonHarness
+
+if TYPE_CHECKING:
+    from device_bench.options import LabOptions
+    from targets.contract import Array
+
+PLATFORM = "pc"
+BUILDER = "build-pc"
+TARGETS = ("openvino",)
+#: OpenVINO's performance hints.
+VARIANTS = ("latency", "throughput")
+
+#: as OpenVINO names devices; a number tells several of a kind apart.
+_DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\d+)?")
+
+
+def add_options(group: argparse._ArgumentGroup) -> None:
+    """Which devices."""
+    group.add_argument(
+        "--device", metavar="D,D", default="CPU", help="CPU, GPU, NPU or GPU.1; comma-separated; all: those found here"
+    )
+
+
+def runs(artifact: Artifact, variant: str) -> bool:
+    """Each has both ways."""
+    return True
+
+
+class PcHarness(PythonHarness):
+    """OpenVINO on one device of this machine."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__("openvino", "openvino", lambda variant: {"device": device, "hint": variant})
+
+    def measure(
+        self,
+        artifact: Artifact,
+        data: Data,
+        settings: Settings,
+        *,
+        variant: str,
+        evaluate: bool,
+        timeout: float | None,
+        emulated: bool,
+        more: Mapping[str, Scalar] | None = None,
+    ) -> HarnessRun:
+        """See the Protocol. With the evaluation set, the model cache is measured too."""
+        one = partial(super().measure, artifact, data, variant=variant, timeout=timeout, emulated=emulated)
+        run = one(settings, evaluate=evaluate, more=more)
+        if not evaluate or settings.max_runs == 1:
+            return run
+        return replace(run, details={**run.details, **_cache(one, settings)})
+
+
+def _cache(measure: partial[HarnessRun], settings: Settings) -> dict[str, Scalar]:
+    """Load times of two fresh processes that share a model cache: it is empty for the first."""
+    short = replace(OUTPUTS_ONLY, threads=settings.threads, affinity=settings.affinity, batch=settings.batch)
+    with TemporaryDirectory(prefix="edgeport-") as folder:
+        first, cached = (measure(short, evaluate=False, more={"cache_dir": folder}) for _ in range(2))
+    return {
+        "first_load_ms": first.result["load_ns"] / 1e6,
+        "cached_load_ms": cached.result["load_ns"] / 1e6,
+        "cache_was_used": cached.details["loaded_from_cache"],
+    }
+
+
+@contextlib.contextmanager
+def places(options: LabOptions) -> Iterator[list[Place]]:
+    """The devices named; one that is not there is a place whose every measurement says so."""
+    found: dict[str, str] = PcHarness("CPU").ask("devices")
+    wanted = [d.strip() for d in options.own["device"].split(",") if d.strip()]
+    if wanted == ["all"]:
+        wanted = list(found)
+        say(f"OpenVINO finds here: {', '.join(f'{d} ({n})' for d, n in found.items())}")
+    if not wanted:
+        raise InputError("--device names nothing", remedy="Name some of CPU, GPU, NPU; or: all")
+    for device in wanted:
+        if not _DEVICE.fullmatch(device):
+            raise InputError(f"--device {device}: OpenVINO has no device of that name", remedy="CPU, GPU, NPU, GPU.1")
+    yield [HostPlace(options.out, "pc", device, missing=_missing(device, found)) for device in dict.fromkeys(wanted)]
+
+
+def _missing(device: str, found: Mapping[str, str]) -> DeviceError | None:
+    if any(d == device or d.startswith(f"{device}.") for d in found):
+        return None
+    return DeviceError(
+        f"OpenVINO finds no {device} on this machine (it finds {', '.join(found)})",
+        remedy="A GPU or NPU needs its driver: see OpenVINO's system requirements.",
+    )
+
+
+def harness(place: Place, facts: Facts) -> PcHarness:
+    """OpenVINO on the place's device."""
+    return PcHarness(cast(HostPlace, place).device)
+
+
+def host_outputs(options: LabOptions, artifact: Artifact, data: Data) -> Mapping[str, Mapping[str, Array]] | None:
+    """The outputs of one request and one thread of this machine's CPU."""
+    reference = PcHarness("CPU")
+    run = partial(reference.measure, artifact, data, OUTPUTS_ONLY, variant="latency", evaluate=True)
+    return computed_once(
+        options.out, artifact, data, reference.version, partial(run, timeout=options.timeout, emulated=False)
+    )

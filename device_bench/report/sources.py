@@ -1,0 +1,118 @@
+"""What a report is made from: the result store, the manifests of builds, budgets. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from build.budgets import from_mapping, read_budgets
+from build.errors import InputError
+from device_bench.report.data import Problem
+from device_bench.report.gather import Inputs
+from device_bench.report.measured import Stored, select
+from device_bench.report.rows import Judging
+from device_bench.report.text import clean, message
+from device_bench.store import Query, ResultStore, open_results
+from models.spec import Budget
+from targets.registry import all_targets
+
+#: a session's name after this word is the platform whose budgets apply.
+_BENCH = "bench-"
+
+
+def read(
+    results: str | None, out: Path | None, *, budgets: Path | None, device_class: str, query: Query | None = None
+) -> Inputs:
+    """Read everything.
+
+    Args:
+        results: a folder or URL; None: there are no measurements.
+        out: where builds put their artifacts; None: there are none.
+        budgets: limits in place of the models' own and of the runs'.
+
+    Raises:
+        InputError: the results or the budgets cannot be read.
+    """
+    facts = all_targets()
+    own = read_budgets(budgets) if budgets else None
+    problems: list[Problem] = []
+    store = open_results(results, out=out) if results is not None else None
+    manifests = store.manifests() if store else []
+    if store is None and out is not None:
+        manifests, problems = _manifests_only(out)
+    # Two artifacts of one name differ in how they were built; what lies in the output folder is what would ship.
+    values = {(m.model, m.target, m.precision): m for m in sorted(manifests, key=lambda m: _in(out, m.path))}
+    measurements: list[Stored] = []
+    runs: dict[str, Mapping[str, Any]] = {}
+    limits: dict[tuple[str, ...], Mapping[str, float | None]] = {}
+    if store is not None:
+        cells = select(store.cells(query or Query()), {name: m.sha256 for name, m in values.items()})
+        for cell in cells:
+            measurements += [
+                Stored(key=cell.key, run=cell.run, path=m.path, value=store.document(m)) for m in cell.measurements
+            ]
+        shown = {cell.run for cell in cells}
+        runs = {run.name: run.record for run in store.runs() if run.record is not None and run.name in shown}
+        limits = {} if own is not None else _limits(store, sorted(shown))
+        problems = [Problem(path=clean(p.path, 200), message=message(p.reason)) for p in store.problems()]
+        store.close()
+    return Inputs(
+        measurements=measurements,
+        manifests=[m.value for m in values.values()],
+        judging=Judging(
+            budgets=lambda model: own if own is not None else _models_own(out, model),
+            platforms=lambda target: facts[target].platforms if target in facts else (),
+            device_class=device_class,
+            limits=limits,
+        ),
+        facts=facts,
+        runs=runs,
+        platforms={s: s.removeprefix(_BENCH) for r in runs.values() if (s := str(r.get("session", "")))},
+        problems=problems,
+    )
+
+
+def _in(out: Path | None, path: str) -> bool:
+    """Whether a manifest's path is one below the output folder."""
+    return out is not None and (out / path).is_file()
+
+
+def _manifests_only(out: Path) -> tuple[list[Any], list[Problem]]:
+    """Manifests where there are no results yet."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as empty:
+        store = open_results(empty, out=out)
+        found = store.manifests()
+        problems = [Problem(path=clean(p.path, 200), message=message(p.reason)) for p in store.problems()]
+        store.close()
+    return found, problems
+
+
+def _limits(store: ResultStore, runs: Sequence[str]) -> dict[tuple[str, ...], Mapping[str, float | None]]:
+    """The limits that the runs themselves judged by."""
+    found: dict[tuple[str, ...], Mapping[str, float | None]] = {}
+    for run in runs:
+        for row in (store.summary(run) or {"rows": ()})["rows"]:
+            found[(run, row["device"], row["model"], row["target"], row["precision"])] = row.get("limits") or {}
+    return found
+
+
+def _models_own(out: Path | None, model: str) -> Sequence[Budget]:
+    """The budgets that a model's spec states, as its capture recorded them.
+
+    Raises:
+        InputError: they are no budgets.
+    """
+    file = None if out is None else out / Path(model).name / "program" / "program.json"
+    if file is None or not file.is_file():
+        return ()
+    try:
+        tables = json.loads(file.read_text(encoding="utf-8")).get("budgets", [])
+        return [from_mapping(dict(t), f"the budget of '{model}'") for t in tables]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"the budgets of '{clean(model)}' cannot be read: {message(error)}", remedy="Build again with --force."
+        ) from error

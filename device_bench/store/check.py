@@ -1,0 +1,141 @@
+"""Files of a results folder are untrusted: each is checked whole before anything of it is used.
+
+Every function takes a file's bytes, and raises :class:`RejectedResultError` with a reason that is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+from build import manifest as manifests
+from build.errors import RejectedResultError
+from device_bench.harness_result import schema_problem
+from device_bench.measurement import END, MAX_BYTES, SCHEMA, SCHEMA_VERSION
+from device_bench.statistics import summarise
+from device_bench.store.text import plain
+
+RUN_SCHEMA = Path(__file__).with_name("run.schema.json")
+SUMMARY_SCHEMA = Path(__file__).with_name("summary.schema.json")
+MANIFEST_SCHEMA = Path(manifests.__file__).with_name("manifest.schema.json")
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
+_LARGEST = 2**63 - 1
+_DEEPEST = 64
+#: figures of a measurement that follow from its samples.
+DERIVED = ("samples", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms", "mean_ms", "stdev_ms")
+
+
+def read_json(content: bytes) -> Any:
+    """JSON whose numbers are finite and fit 64 bits, whose strings are text, and which is not nested without end."""
+    if len(content) > MAX_BYTES:
+        raise RejectedResultError(f"it has {len(content)} bytes, more than {MAX_BYTES}")
+    try:
+        value = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError as error:
+        raise RejectedResultError("it is nested too deeply") from error
+    except ValueError as error:
+        raise RejectedResultError(f"it is not whole JSON: {plain(error)}") from error
+    return value
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _check_values(value: Any, depth: int = 0) -> None:
+    if depth > _DEEPEST:
+        raise RejectedResultError("it is nested too deeply")
+    if isinstance(value, str):
+        _check_text(value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise RejectedResultError("it holds a number that is not finite")
+    elif isinstance(value, int):
+        if abs(value) > _LARGEST:
+            raise RejectedResultError("it holds a number of more than 64 bits")
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_text(name)
+            _check_values(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_values(item, depth + 1)
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RejectedResultError("it holds half a character (a lone surrogate)") from error
+
+
+def _record(content: bytes, schema: Path, version: int) -> dict[str, Any]:
+    value = read_json(content)
+    found = value.get("schema_version") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or found != version or isinstance(found, bool):
+        raise RejectedResultError(f"it has schema version {plain(repr(found), 40)}, not {version}")
+    _check_values(value)
+    _check_schema(value, schema)
+    return value
+
+
+def _check_schema(value: Any, schema: Path) -> None:
+    problem = schema_problem(value, schema)
+    if problem is not None:
+        raise RejectedResultError(f"it does not keep to its schema: {plain(problem)}")
+
+
+def measurement(content: bytes) -> dict[str, Any]:
+    """A measurement: keeps to its schema, ended, and its figures are those of its samples."""
+    value = read_json(content)
+    version = value.get("schema_version") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or version != SCHEMA_VERSION or isinstance(version, bool):
+        raise RejectedResultError(f"it has schema version {plain(repr(version), 40)}, not {SCHEMA_VERSION}")
+    if value.get("end") != END:
+        raise RejectedResultError("it has no end marker: it is not a measurement, or it was cut short")
+    samples = value.get("samples_ns")
+    if samples is not None:
+        if not isinstance(samples, list) or not all(type(s) is int and 0 <= s <= _LARGEST for s in samples):
+            raise RejectedResultError("its samples are not whole numbers of ns")
+        # The schema is asked about one of them: it would look at each, and there may be a million.
+        value["samples_ns"] = samples[:1]
+    _check_values(value)
+    _check_schema(value, SCHEMA)
+    if samples is not None:
+        value["samples_ns"] = samples
+    for name in ("started", "finished"):
+        if not _TIME.fullmatch(value[name]):
+            raise RejectedResultError(f"'{name}' is {plain(repr(value[name]), 40)}, not a time in UTC")
+    if value["status"] == "ok":
+        _check_figures(value, samples or [])
+    return value
+
+
+def _check_figures(value: dict[str, Any], samples: list[int]) -> None:
+    right = summarise(samples).to_json()
+    for name in DERIVED:
+        told, found = value["statistics"].get(name), right[name]
+        same = told == found if None in (told, found) else math.isclose(told, found, rel_tol=1e-6, abs_tol=2e-6)
+        if not same:
+            raise RejectedResultError(f"its {name} is {told}, its samples come to {found}")
+
+
+def run(content: bytes) -> dict[str, Any]:
+    """``run.json``."""
+    value = _record(content, RUN_SCHEMA, 1)
+    if not _TIME.fullmatch(value["started"]):
+        raise RejectedResultError(f"'started' is {plain(repr(value['started']), 40)}, not a time in UTC")
+    return value
+
+
+def summary(content: bytes) -> dict[str, Any]:
+    """``summary.json``."""
+    return _record(content, SUMMARY_SCHEMA, 1)
+
+
+def manifest(content: bytes) -> dict[str, Any]:
+    """An artifact's ``manifest.json``."""
+    return _record(content, MANIFEST_SCHEMA, manifests.SCHEMA_VERSION)

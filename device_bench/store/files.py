@@ -1,0 +1,226 @@
+"""The plain files of a results folder: a folder of this machine, or what fsspec reaches. Nothing is ever written.
+
+What counts, ``/`` between the parts::
+
+    run-*/run.json            what a run set out to measure
+    run-*/summary.json        what it came to
+    run-*/DEVICE/*.json       one measurement each
+    manifests/*.json          manifests of artifacts that were measured (see ``keep``)
+
+Names that begin with a dot (locks, the index, files being written) are not looked at; all else is a problem.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from build.errors import InputError, MissingToolError, StorageError
+from device_bench.measurement import MAX_BYTES
+from device_bench.store.rows import Problem
+from device_bench.store.text import plain
+
+Kind = Literal["run", "summary", "measurement", "manifest"]
+MANIFESTS = "manifests"
+
+
+def kind_of(path: str) -> Kind | None:
+    """What a path below a results folder is; None: nothing of the lab."""
+    parts = path.split("/")
+    if not path.endswith(".json") or any(p.startswith(".") for p in parts):
+        return None
+    if len(parts) == 2 and parts[0] == MANIFESTS:
+        return "manifest"
+    if parts[0].startswith("run-"):
+        if len(parts) == 2 and parts[1] in ("run.json", "summary.json"):
+            return "run" if parts[1] == "run.json" else "summary"
+        if len(parts) == 3:
+            return "measurement"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What lies in a results folder now.
+
+    Attributes:
+        stamps: path -> a text that changes whenever the file does.
+    """
+
+    stamps: Mapping[str, str]
+    problems: tuple[Problem, ...] = field(default_factory=tuple)
+
+
+class Files(Protocol):
+    """Where results lie."""
+
+    @property
+    def place(self) -> str:
+        """Names it for people."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Differs between two places, and when a place is moved or copied."""
+        ...
+
+    def listing(self) -> Listing:
+        """Every file that counts."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """A file's bytes, at most one more than a result may have; None when it is gone or cannot be read."""
+        ...
+
+    def is_there(self, path: str) -> bool:
+        """Whether there is such a file now."""
+        ...
+
+
+class FolderFiles:
+    """A folder. Symbolic links are not followed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            found = root.stat()
+        except OSError as error:
+            raise InputError(f"results folder '{plain(root)}': {error.strerror or error}") from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise InputError(f"'{plain(root)}' is not a folder of results")
+        self.identity = f"{found.st_dev}:{found.st_ino}"
+
+    @property
+    def place(self) -> str:
+        """See :class:`Files`."""
+        return str(self.root)
+
+    def listing(self) -> Listing:
+        """See :class:`Files`."""
+        stamps: dict[str, str] = {}
+        problems: list[Problem] = []
+        self._walk("", stamps, problems)
+        return Listing(stamps=stamps, problems=tuple(problems))
+
+    def _walk(self, folder: str, stamps: dict[str, str], problems: list[Problem]) -> None:
+        def problem(path: str, reason: str) -> None:
+            problems.append(Problem(path=plain(path), reason=reason))
+
+        try:
+            with os.scandir(self.root / folder) as entries:
+                found = sorted(entries, key=lambda e: e.name)
+        except OSError as error:
+            problem(folder or ".", f"it cannot be listed: {error.strerror or error}")
+            return
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name.startswith("."):
+                continue
+            try:
+                path.encode("utf-8")
+                info = entry.stat(follow_symlinks=False)
+            except UnicodeEncodeError:
+                problem(path, "its name is not text")
+                continue
+            except OSError:
+                continue  # it was removed since
+            if stat.S_ISLNK(info.st_mode):
+                problem(path, "it is a symbolic link, which is not followed")
+            elif stat.S_ISDIR(info.st_mode):
+                if path == MANIFESTS or (path.startswith("run-") and path.count("/") < 2):
+                    self._walk(path, stamps, problems)
+                else:
+                    problem(path, "it is no folder of the lab")
+            elif not stat.S_ISREG(info.st_mode):
+                problem(path, "it is not a regular file")
+            elif kind_of(path) is None:
+                problem(path, "it is no file of the lab")
+            else:
+                stamps[path] = f"{info.st_size} {info.st_mtime_ns} {info.st_ctime_ns} {info.st_ino}"
+
+    def read(self, path: str) -> bytes | None:
+        """See :class:`Files`."""
+        try:
+            with open(self.root / path, "rb", opener=_no_link) as stream:
+                return stream.read(MAX_BYTES + 1)
+        except OSError:
+            return None
+
+    def is_there(self, path: str) -> bool:
+        """See :class:`Files`."""
+        return os.path.lexists(self.root / path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+class UrlFiles:
+    """What fsspec reaches: ``s3://bucket/results``."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+
+            self._fs, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise MissingToolError(
+                f"cannot open '{plain(url)}': {plain(error)}", remedy="Install fsspec's driver for it (s3fs for s3://)."
+            ) from error
+        self._root = self._root.rstrip("/")
+        self.place = plain(url)
+        self.identity = url
+
+    def listing(self) -> Listing:
+        """See :class:`Files`."""
+        try:
+            self._fs.invalidate_cache()
+            found: dict[str, dict[str, Any]] = self._fs.find(self._root, detail=True)
+            there = bool(found) or self._fs.isdir(self._root)
+        except OSError as error:
+            raise StorageError(f"cannot list '{self.place}': {plain(error)}") from error
+        if not there:
+            raise InputError(f"there is nothing at '{self.place}'")
+        stamps: dict[str, str] = {}
+        problems: list[Problem] = []
+        for full, info in found.items():
+            path = full.lstrip("/").removeprefix(self._root.lstrip("/")).lstrip("/")
+            if any(p.startswith(".") for p in path.split("/")):
+                continue
+            if kind_of(path) is None:
+                problems.append(Problem(path=plain(path), reason="it is no file of the lab"))
+                continue
+            # Object stores name an object's content by an ETag; others have a time at best.
+            tags = [info.get(k) for k in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created")]
+            stamps[path] = f"{info.get('size')} " + " ".join(str(t) for t in tags if t is not None)
+        return Listing(stamps=stamps, problems=tuple(problems))
+
+    def read(self, path: str) -> bytes | None:
+        """See :class:`Files`."""
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{path}", start=0, end=MAX_BYTES + 1))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"cannot read '{plain(path)}' at '{self.place}': {plain(error)}") from error
+
+    def is_there(self, path: str) -> bool:
+        """See :class:`Files`."""
+        return bool(self._fs.exists(f"{self._root}/{path}"))
+
+
+def open_files(place: str | Path) -> Files:
+    """A folder's path, or a URL.
+
+    Raises:
+        InputError: there is no such folder.
+        MissingToolError: fsspec has no driver for the URL, or it is not installed.
+    """
+    text = str(place)
+    if "://" in text and not text.startswith("file://"):
+        return UrlFiles(text)
+    return FolderFiles(Path(text.removeprefix("file://")).resolve())

@@ -1,0 +1,319 @@
+"""Hands the page out on loopback, and takes back what it measured. Standard library only.
+
+Whoever wants anything must know the run's token and name this very host and port: another user's program, a web page of
+another origin and a name that resolves to loopback all get nothing. What is handed out is a list, not a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from build.log import say
+
+#: what of a page's words is kept: its stage, its reason for leaving, its introduction.
+_SMALL = 16 << 10
+#: seconds that a question for the next job is kept waiting before it is answered with "not yet".
+_PATIENCE = 10.0
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".wasm": "application/wasm",
+}
+#: isolation makes the clock finer and threads possible; the rest keeps the page from being used by others.
+HEADERS = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Embedder-Policy": "require-corp",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass(kw_only=True)
+class Ticket:
+    """One job that a page may take, carry out and answer, once.
+
+    Attributes:
+        files: path below the page -> file or content.
+        uploads: what the page may send -> most bytes; each is taken once. ``result`` comes last.
+        folder: where uploads are put.
+        stage: where the page says it is; empty: no page has asked for the job.
+        left: why the page went away without a result; None: it did not.
+    """
+
+    files: Mapping[str, Path | bytes]
+    uploads: Mapping[str, int]
+    folder: Path
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    stage: str = ""
+    left: str | None = None
+    received: set[str] = field(default_factory=set)
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the result is here."""
+        return "result" in self.received
+
+
+class Server:
+    """The loopback server of one run.
+
+    Args:
+        lobby: path -> content of the page that waits for jobs, where a person opens one.
+        headers: further ones.
+    """
+
+    def __init__(self, lobby: Mapping[str, Path | bytes], headers: Mapping[str, str]) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.lobby = lobby
+        self.headers = {**HEADERS, **headers}
+        self.hello: dict[str, Any] | None = None
+        self.asked = 0.0
+        self._tickets: dict[str, Ticket] = {}
+        self._waiting: deque[Ticket] = deque()
+        self._over = False
+        self._changed = threading.Condition()
+        self._server = _Http(("127.0.0.1", 0), _Handler)
+        self._server.owner = self
+        self.port = int(self._server.server_address[1])
+        #: names under which it may be asked; a device has another port that leads here.
+        self.hosts = {f"127.0.0.1:{self.port}", f"localhost:{self.port}"}
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+
+    def __enter__(self) -> Server:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        # Whoever waits for the next job is told that there is none, and not cut off.
+        time.sleep(0.3 if self.asked else 0.0)
+        self._server.shutdown()
+        self._server.server_close()
+
+    def url(self, port: int | None = None) -> str:
+        """Of the page that waits for jobs; ``port``: one of a device that leads here."""
+        return f"http://127.0.0.1:{port or self.port}/{self.token}/"
+
+    def url_of(self, ticket: Ticket) -> str:
+        """Of a job's page."""
+        return f"{self.url()}{ticket.token}/"
+
+    def offer(self, ticket: Ticket, *, queue: bool) -> None:
+        """Let the job be taken. ``queue``: by whoever asks for the next one."""
+        with self._changed:
+            self._tickets[ticket.token] = ticket
+            if queue:
+                self._waiting.append(ticket)
+            self._changed.notify_all()
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """Forget the job: its token opens nothing any more."""
+        with self._changed:
+            self._tickets.pop(ticket.token, None)
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+
+    def ticket(self, token: str) -> Ticket | None:
+        """The open job of a token."""
+        return self._tickets.get(token)
+
+    def next(self) -> dict[str, Any]:
+        """The next job for a page that asks; waits for one a while."""
+        self.asked = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._over, timeout=_PATIENCE)
+            self.asked = time.monotonic()
+            if self._waiting:
+                return {"job": f"{self._waiting.popleft().token}/"}
+            return {"done": True} if self._over else {"wait": True}
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    owner: Server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "edgeport"
+    sys_version = ""
+    timeout = 120
+    server: _Http
+
+    def do_GET(self) -> None:
+        """A file of the lobby or of a job's page, or the next job."""
+        parts = self._parts()
+        if parts is None:
+            return
+        owner = self.server.owner
+        if parts == ["next"]:
+            self._json(owner.next())
+            return
+        if len(parts) == 1:
+            self._file(owner.lobby, parts[0] or "index.html")
+            return
+        ticket = owner.ticket(parts[0])
+        if ticket is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such job, or it is over")
+            return
+        if not ticket.stage:
+            ticket.stage = "opening"
+        self._file(ticket.files, "/".join(parts[1:]) or "index.html")
+
+    def do_POST(self) -> None:
+        """What a page sends."""
+        parts = self._parts()
+        if parts is None:
+            return
+        origin = self.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc not in self.server.owner.hosts:
+            self._refuse(HTTPStatus.FORBIDDEN, "from another origin")
+            return
+        if parts == ["hello"]:
+            body = self._small()
+            if body is not None:
+                self._hello(body)
+            return
+        ticket = self.server.owner.ticket(parts[0]) if len(parts) == 2 else None
+        if ticket is None or ticket.answered:
+            self._refuse(HTTPStatus.GONE, "there is no such job, or it is over")
+        elif parts[1] in ("stage", "closed"):
+            body = self._small()
+            if body is not None:
+                self._note(ticket, parts[1], body.decode(errors="replace"))
+        elif parts[1] in ticket.uploads and parts[1] not in ticket.received:
+            self._upload(ticket, parts[1])
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "nothing of that name is wanted")
+
+    def _parts(self) -> list[str] | None:
+        """The path below the run's token; None: refused already."""
+        owner = self.server.owner
+        if self.headers.get("Host") not in owner.hosts:
+            self._refuse(HTTPStatus.FORBIDDEN, "another host")
+            return None
+        parts = urlsplit(self.path).path.split("/")[1:]
+        if len(parts) < 2 or not secrets.compare_digest(parts[0].encode(), owner.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN, "another token")
+            return None
+        return parts[1:]
+
+    def _note(self, ticket: Ticket, what: str, text: str) -> None:
+        if what == "stage":
+            ticket.stage = text[:40]
+        else:
+            ticket.left = text[:500]
+            ticket.ended.set()
+        self._json({})
+
+    def _hello(self, body: bytes) -> None:
+        try:
+            value = json.loads(body)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            self._refuse(HTTPStatus.BAD_REQUEST, "not JSON")
+            return
+        self.server.owner.hello = value
+        self.server.owner.asked = time.monotonic()
+        self._json({})
+
+    def _length(self) -> int:
+        text = self.headers.get("Content-Length") or ""
+        return int(text) if text.isdigit() else -1
+
+    def _small(self) -> bytes | None:
+        length = self._length()
+        if not 0 <= length <= _SMALL:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too long")
+            return None
+        return self.rfile.read(length)
+
+    def _upload(self, ticket: Ticket, name: str) -> None:
+        length = self._length()
+        if not 0 <= length <= ticket.uploads[name]:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"'{name}' may have {ticket.uploads[name]} bytes")
+            ticket.left = f"the page sent {length} bytes as '{name}', which may have {ticket.uploads[name]}"
+            ticket.ended.set()
+            return
+        left = length
+        with (ticket.folder / name).open("wb") as stream:
+            while left:
+                data = self.rfile.read(min(left, 1 << 20))
+                if not data:
+                    self.close_connection = True
+                    return
+                stream.write(data)
+                left -= len(data)
+        ticket.received.add(name)
+        self._json({})
+        if name == "result":
+            ticket.ended.set()
+
+    def _file(self, files: Mapping[str, Path | bytes], name: str) -> None:
+        found = files.get(name)
+        if found is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such file")
+            return
+        try:
+            stream: IO[bytes] = BytesIO(found) if isinstance(found, bytes) else found.open("rb")
+            size = len(found) if isinstance(found, bytes) else found.stat().st_size
+        except OSError as error:
+            say(f"cannot hand out '{name}': {error.strerror or error}")
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the file cannot be read")
+            return
+        with stream:
+            self._head(HTTPStatus.OK, _TYPES.get(Path(name).suffix, "application/octet-stream"), size)
+            shutil.copyfileobj(stream, self.wfile, 1 << 20)
+
+    def _json(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self._head(HTTPStatus.OK, _TYPES[".json"], len(body))
+        self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        body = why.encode()
+        self.close_connection = True  # what it may still be sending is not read
+        self._head(status, "text/plain; charset=utf-8", len(body))
+        self.wfile.write(body)
+
+    def _head(self, status: HTTPStatus, kind: str, length: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(length))
+        for name, value in self.server.owner.headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: requests are no news."""
+
+    def handle(self) -> None:
+        """As always; a page that goes away while it is answered is no fault of ours."""
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True
