@@ -13,11 +13,14 @@ from device_bench.lab import Work
 from device_bench.measurement import Cell
 from device_bench.options import LabOptions
 from device_bench.points import Point
+from device_bench.sustained import analyse
 from device_bench.sweep import largest_batches, sweep_lines
 from device_bench.verdict import judge
 from models.spec import Budget
 
 SCHEMA_VERSION = 1
+#: share of the time asked for, from which on a sustained run counts as whole.
+_WHOLE = 0.98
 _COLUMNS = "device,model,target,precision,threads,batch,way,repeats,p50 ms,p95 ms,per s,peak MiB,metric,host,verdict"
 
 
@@ -61,6 +64,7 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
         "limits": {"p95_ms": p95, "peak_mb": peak},
         "verdict": verdict.to_json(),
         "per_second": min((m["statistics"]["per_second"] for m in measured if m["status"] == "ok"), default=None),
+        "sustained": sustained(work.options, measured),
         "accuracy": None if first is None else first["accuracy"],
         "host": None if first is None else first["host"],
         "errors": [m["error"] for m in measured if m["status"] != "ok"],
@@ -68,6 +72,30 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
         "files": [c.file for c in cells if (work.folder / c.file).is_file()],
         "missing": missing,
     }
+
+
+def sustained(options: LabOptions, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Peak and steady state of a sustained run; None for any other, or when it was not measured."""
+    good = [m for m in measured if m["status"] == "ok"]
+    if options.sustained is None or not good:
+        return None
+    found = analyse(good[0]["samples_ns"], loop_ns=good[0]["loop_ns"])
+    return {"asked_seconds": 60 * options.sustained, **found.to_json()}
+
+
+def sustained_line(value: Mapping[str, Any]) -> str:
+    """For people."""
+    began = value["throttled_at_s"]
+    how = "no throttling" if value["throttled"] is False else "too few samples to tell whether it throttled"
+    if value["throttled"]:
+        how = f"{value['slowdown']:.0%} slower, from {began:.0f} s on"
+    line = (
+        f"sustained for {value['seconds']:.0f} s: peak p50 {value['peak']['p50_ms']:.3f} ms, steady "
+        f"{value['steady']['p50_ms']:.3f} ms; {how}"
+    )
+    if value["seconds"] < _WHOLE * value["asked_seconds"]:
+        line += f"; ended before {value['asked_seconds']:g} s, with as many samples as a harness keeps: raise --batch"
+    return line
 
 
 def _distinct(warnings: Any) -> list[dict[str, str]]:
@@ -137,6 +165,7 @@ def table(found: Sequence[Mapping[str, Any]], repeats: int, keep_p95_ms: float |
         where = place(row)
         word = row["verdict"]["word"] or "note"
         text += [f"{where}: {word}: {reason}" for reason in row["verdict"]["reasons"]]
+        text += [f"{where}: {sustained_line(row['sustained'])}"] if row["sustained"] else []
         text += [f"{where}: failed: {e['code']}: {e['message']}" for e in row["errors"]]
         text += [f"{where}: warning: {w['message']}. {w['advice']}" for w in row["warnings"]]
         host = row["host"]

@@ -8,6 +8,7 @@ import pytest
 
 from build.errors import InputError
 from device_bench import options as cli
+from device_bench import summary
 from device_bench.points import Point, read_sweep
 from device_bench.sweep import largest_batches, sweep_lines
 
@@ -46,7 +47,12 @@ def test_a_sustained_run_is_one_long_loop() -> None:
 
 def _row(batch: int, p95: float | None, **changes: Any) -> dict[str, Any]:
     row = {
-        "device": "d", "model": "m", "target": "litert", "precision": "fp32", "threads": 1, "variant": "",
+        "device": "d",
+        "model": "m",
+        "target": "litert",
+        "precision": "fp32",
+        "threads": 1,
+        "variant": "",
         "batch": batch,
         "emulated": False,
         "limits": {"p95_ms": None, "peak_mb": None},
@@ -91,3 +97,22 @@ def test_series_are_kept_apart() -> None:
     rows = [_row(b, float(b * t), threads=t) for b in (1, 2) for t in (1, 2)]
     assert [(s["threads"], s["largest_batch"]) for s in largest_batches(rows, 2.0)] == [(1, 2), (2, 1)]
     assert largest_batches([_row(1, 1.0)], 2.0) == []
+
+
+def _long(samples_ns: list[int], minutes: float) -> str:
+    options = cli.parse("bench-local", ["--sustained", str(minutes)])
+    value = summary.sustained(options, [{"status": "ok", "samples_ns": samples_ns, "loop_ns": sum(samples_ns)}])
+    assert value is not None
+    return summary.sustained_line(value)
+
+
+def test_a_sustained_run_says_when_it_slowed_down() -> None:
+    assert _long([10_000_000] * 3000 + [14_000_000] * 3000, 1.2).endswith("40% slower, from 30 s on")
+    assert _long([10_000_000] * 6000, 1).endswith("no throttling")
+    assert "too few samples" in _long([10_000_000_000] * 6, 1)
+
+
+def test_a_sustained_run_that_was_cut_short_says_so() -> None:
+    assert "ended before 120 s" in _long([10_000_000] * 6000, 2)
+    options = cli.parse("bench-local", [])
+    assert summary.sustained(options, []) is None
