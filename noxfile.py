@@ -128,6 +128,7 @@ def _measure(name: str, doc: str, group: str = "bench") -> None:
 _measure("bench-android", "Measure the built artifacts on Android devices, over adb.")
 _measure("bench-linux-arm64", "Measure the built artifacts on arm64 boards, over ssh.")
 _measure("bench-local", "Measure the built artifacts on this machine, with the native harness.")
+_measure("bench-apple", "Measure the built Core ML packages on this Mac; elsewhere, say what was verified.")
 _measure("bench-pc", "Measure the built OpenVINO IR on this machine: CPU, GPU, NPU.")
 _measure("bench-web", "Measure the built artifacts in a browser: ONNX Runtime Web and LiteRT.js.", group="bench-web")
 
@@ -142,6 +143,7 @@ def _results(name: str, module: str, doc: str, group: str = "results") -> None:
 
 _results("compare", "device_bench.compare", "Compare two runs, versions, branches or devices: A B.")
 _results("trend", "device_bench.trend", "Show figures over time, and name the points at which they changed.")
+_results("publish-results", "device_bench.store", "Copy a run to where a team keeps its results: RUN URL.")
 _results(
     "export", "device_bench.export", "Write results as CSV, Parquet, JUnit, OpenMetrics or TFLite's JSON.", "export"
 )
@@ -163,6 +165,12 @@ def bench_harness(session: nox.Session) -> None:
 def report(session: nox.Session) -> None:
     """Write what was built and measured as one HTML file, and the same as Markdown and JSON."""
     _python(session, "-m", "device_bench.report", *session.posargs, group="report")
+
+
+@nox.session(name="bench-results")
+def bench_results(session: nox.Session) -> None:
+    """Time reading 100,000 measurements: filter and summarise, from a fresh process."""
+    _python(session, "-m", "tests.bench_results", *session.posargs, group="tests")
 
 
 @nox.session

@@ -41,15 +41,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(options: LabOptions) -> int:
     platform = platforms.load(options.session)
+    folder = None
     if options.resume:
         folder, options = runs.resume(options)
-        found = _artifacts(options, platform)
-    else:
-        found = _artifacts(options, platform)  # before a folder is made: a wrong name leaves nothing behind
-        folder, options = runs.start(options)
+    found = _artifacts(options, platform)
     batches = dict.fromkeys(p.batch for p in options.points)
     data = {(a.model, b): make_data(options.out, a.record, a.program_folder, b) for a in found for b in batches}
     with platform.places(options) as devices:
+        if folder is None:  # only now: a wrong name or a missing device leaves nothing behind
+            folder, options = runs.start(options)
         names = runs.note_devices(folder, [d.name for d in devices])
         host = {}
         for a in found:

@@ -10,7 +10,9 @@ from typing import Any
 from build import manifest as manifests
 from build.cache import sha256_file
 from build.errors import InputError
+from build.log import say
 from build.record import ProgramRecord, read_record
+from targets.registry import all_targets
 
 #: target -> engine of the native harness.
 ENGINES = {"executorch": "executorch", "litert": "litert"}
@@ -69,14 +71,16 @@ def find(
         record = read_record(program_folder)
         for target in targets:
             for precision in precisions:
+                reason = all_targets()[target].unavailable(precision)
+                if reason is not None:
+                    say(f"{model} {target} {precision}: left out: {reason}")
+                    continue
                 folder = out / model / target / precision
                 value = manifests.read(folder)
                 if value is None:
                     raise InputError(
                         f"{model} {target} {precision} is not built", remedy=_remedy(build_session, model, precisions)
                     )
-                if value["status"].startswith("unavailable"):
-                    continue
                 found.append(_artifact(folder, value, record, program_folder))
     if not found:
         raise InputError("there is nothing to measure: no target has this precision")

@@ -172,7 +172,7 @@ def make_job(
         "artifact": paths["artifact"],
         "artifact_sha256": artifact.sha256,
         "tensors": paths["tensors"],
-        "inputs": [_input(s) for s in signature.inputs],
+        "inputs": [input_json(s) for s in signature.inputs],
         "outputs": [s.name for s in signature.outputs],
         "timed": call(TIMED, data.timed_sizes),
         "calls": [call(c.id, c.sizes) for c in data.calls] if evaluate else [],
@@ -182,7 +182,7 @@ def make_job(
     }
 
 
-def _input(spec: TensorSpec) -> dict[str, Any]:
+def input_json(spec: TensorSpec) -> dict[str, Any]:
     """An input as the harness checks it: safetensors' dtype, and the least and largest size of each dimension."""
     ranges = [(d.lo, _NO_BOUND if d.hi is None else d.hi) if isinstance(d, DynamicDim) else (d, d) for d in spec.shape]
     return {"name": spec.name, "dtype": _DTYPES[spec.dtype], "shape": ranges}

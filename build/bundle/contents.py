@@ -12,7 +12,7 @@ from typing import Any
 from build import envs, shell
 from build.bundle import contract as contracts
 from build.bundle import manifest as manifests
-from build.bundle import runtimes, selftest
+from build.bundle import runtimes, selftest, webpage
 from build.bundle.choose import Chosen
 from build.bundle.refusals import Item
 from build.cache import sha256_file
@@ -127,18 +127,23 @@ def _licences(chosen: Chosen, folder: Path) -> dict[str, Path]:
     return files | put(folder, f"{LICENCES}/LICENCES.txt", "\n".join(lines) + "\n")
 
 
-def harness(platform: str) -> tuple[dict[str, Path], frozenset[str]]:
+def harness(chosen: Chosen, contract: Mapping[str, Any], folder: Path) -> tuple[dict[str, Path], frozenset[str]]:
     """The measuring harness of a platform: path in the bundle -> file, and which are programs.
 
     Raises:
         InputError: there is none for this platform.
         MissingToolError: it cannot be built here.
+        GateError: the page for browsers has grown beyond its budget.
     """
     from device_bench.harness.build import BUNDLE, ensure
 
-    arch = {"android": "aarch64", "linux-arm64": "aarch64", "pc": "x86_64"}.get(platform)
+    if chosen.platform == "web":
+        return {
+            f"{HARNESS}/web/{name}": path for name, path in webpage.make(chosen, contract, folder).items()
+        }, frozenset()
+    arch = {"android": "aarch64", "linux-arm64": "aarch64", "pc": "x86_64"}.get(chosen.platform)
     if arch is None:
-        raise InputError(f"there is no harness for {platform}", remedy="Leave --harness out.")
+        raise InputError(f"there is no harness for {chosen.platform}", remedy="Leave --harness out.")
     built = ensure(arch)
     files = {f"{HARNESS}/{arch}/{name}": built.folder / name for name in [*built.files, BUNDLE]}
     programs = {f"{HARNESS}/{arch}/{engine['program']}" for engine in built.engines.values()}

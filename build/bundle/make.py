@@ -93,7 +93,7 @@ def pack(
     files, contract = contents.gather(chosen, parts)
     programs: frozenset[str] = frozenset()
     if options.harness:
-        found, programs = contents.harness(chosen.platform)
+        found, programs = contents.harness(chosen, contract, parts)
         files |= found
     files |= readme.write(options, chosen, contract, parts)
     manifest = manifests.make(options, chosen, files, exceptions, contract)

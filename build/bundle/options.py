@@ -107,7 +107,7 @@ def bundle_parser(session: str) -> Parser:
     p.add_argument("--allow", metavar="REASON", help="bundle in spite of refusals; REASON is recorded in the manifest")
     p.add_argument("--sign", metavar="KEY.pem", help="sign with this ed25519 private key")
     p.add_argument("--like", metavar="MANIFEST", help="make what this manifest says, its measurements taken over")
-    p.add_argument("--harness", action="store_true", help="enclose the measuring harness (android, linux-arm64)")
+    p.add_argument("--harness", action="store_true", help="enclose the measuring harness (for web: a page)")
     return p
 
 

@@ -14,9 +14,9 @@ _DEVICE = ("kind", "arch", "machine", "manufacturer", "model", "soc", "cores")
 _SETTINGS = ("threads", "affinity", "batch")
 #: of ``details``: what decides which code runs, under the names that the harnesses give it.
 _DETAILS = (
-    *("provider", "backend", "adapter", "cross_origin_isolated", "isolated"),
-    *("device", "hint", "streams", "requests", "inference_precision", "execution_devices"),
-    "compute_units",
+    *("provider", "adapter", "software_gpu", "threads_used", "cross_origin_isolated"),  # of a page
+    *("device", "hint", "streams", "requests", "inference_precision", "execution_devices"),  # of OpenVINO
+    "compute_units",  # of Core ML
 )
 
 
@@ -54,6 +54,7 @@ def notes(a: Cell, b: Cell, *, other_device: bool) -> list[str]:
         found.append("another artifact of the same program")
     names: list[tuple[str, Callable[[Measurement], Any]]] = [
         ("runtime", lambda m: (m.facts.runtime or {}).get("version")),
+        ("browser", lambda m: m.details.get("browser")),
         ("harness", lambda m: ((m.facts.harness or {}).get("version") or "")[:12]),
     ]
     names += (

@@ -15,6 +15,7 @@ from typing import Any
 
 from build.errors import DeviceError
 from device_bench.emulator.faults import Fault, Faults
+from device_bench.emulator.reverse import Reverse
 from device_bench.emulator.root import CPU, make_root
 from device_bench.emulator.sync import Sync, full_disk
 from device_bench.emulator.wire import ClosedError, Endpoint, Link, Stream
@@ -55,6 +56,7 @@ class EmulatedDevice:
         self.faults = Faults(folder)
         self.links: set[Link] = set()
         self.running: set[int] = set()
+        self._reverse = Reverse()
         self._server: asyncio.Server | None = None
         self._pushed = 0
         self._background: set[asyncio.Task[None]] = set()
@@ -83,6 +85,7 @@ class EmulatedDevice:
 
     def stop(self) -> None:
         """End what runs on the device, and its connections."""
+        self._reverse.stop()
         for link in list(self.links):
             link.drop()
         for group in list(self.running):
@@ -155,6 +158,8 @@ class EmulatedDevice:
             return Sync(stream, self.place, self._before_write, self._mangle).run()
         if words[0] in ("shell", "exec"):
             return self._shell(stream, argument, framed="v2" in words)
+        if words[0] == "reverse":
+            return self._reverse.run(stream, argument)
         if words[0] == "reboot":
             return self._vanish(0.1, _REBOOT_SECONDS)
         raise OSError(f"no service {name}")

@@ -69,6 +69,13 @@ class Stream:
         found, self.rest = bytes(self.rest[:count]), self.rest[count:]
         return found
 
+    async def close(self) -> None:
+        """Tell the host that nothing more comes."""
+        if self.link.streams.pop(self.local, None) is not None:
+            self.shut()
+            with contextlib.suppress(ConnectionError):
+                await self.link.send(CLSE, self.local, self.remote)
+
     def shut(self) -> None:
         """Wake whoever waits: nothing more comes."""
         self.closed = True
@@ -110,6 +117,25 @@ class Link:
             self.writer.write(header + data)
             await self.writer.drain()
 
+    async def open(self, service: str) -> Stream:
+        """A stream to a service of the host's.
+
+        Raises:
+            ClosedError: the host refuses, or the connection broke.
+        """
+        stream = self._new_stream(0)
+        await self.send(OPEN, stream.local, 0, service.encode() + b"\0")
+        await stream.ready.wait()
+        if stream.closed:
+            raise ClosedError
+        return stream
+
+    def _new_stream(self, remote: int) -> Stream:
+        stream = Stream(self, self._next, remote)
+        self.streams[self._next] = stream
+        self._next += 1
+        return stream
+
     async def serve(self) -> None:
         """Answer until the connection ends."""
         try:
@@ -129,9 +155,7 @@ class Link:
         if command in (CNXN, AUTH):
             await self._greet(command, second)
         elif command == OPEN:
-            new = Stream(self, self._next, first)
-            self.streams[self._next] = new
-            self._next += 1
+            new = self._new_stream(first)
             task = asyncio.create_task(self._service(new, data.rstrip(b"\0").decode(errors="replace")))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

@@ -13,6 +13,7 @@ SESSIONS = {
     "bench-linux-arm64": "linux_arm64",
     "bench-local": "local",
     "bench-pc": "pc",
+    "bench-apple": "apple",
     "bench-web": "web",
 }
 

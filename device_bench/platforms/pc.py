@@ -16,7 +16,6 @@ from build.log import say
 from device_bench.artifacts import Artifact
 from device_bench.contract import HarnessRun, Scalar
 from device_bench.devices.base import Facts, Place
-from device_bench.host import computed_once
 from device_bench.job import OUTPUTS_ONLY, Data, Settings
 from device_bench.platforms.python_host import HostPlace, PythonHarness
 
@@ -116,8 +115,4 @@ def harness(place: Place, facts: Facts) -> PcHarness:
 
 def host_outputs(options: LabOptions, artifact: Artifact, data: Data) -> Mapping[str, Mapping[str, Array]] | None:
     """The outputs of one request and one thread of this machine's CPU."""
-    reference = PcHarness("CPU")
-    run = partial(reference.measure, artifact, data, OUTPUTS_ONLY, variant="latency", evaluate=True)
-    return computed_once(
-        options.out, artifact, data, reference.version, partial(run, timeout=options.timeout, emulated=False)
-    )
+    return PcHarness("CPU").reference(options.out, artifact, data, "latency")

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,13 +15,16 @@ from uuid import uuid4
 from build import envs, manifest, shell
 from build.cache import ROOT, code_hash
 from build.errors import DeviceError, HarnessError, RejectedResultError
+from build.log import say
 from device_bench import harness_result
+from device_bench.accuracy import Outputs
 from device_bench.artifacts import Artifact
 from device_bench.contract import HarnessRun, Scalar
 from device_bench.devices.base import Conditions, Facts, safe_name
 from device_bench.devices.local import completed, local_device
 from device_bench.harness.build import host_arch
-from device_bench.job import Data, Settings, job_text, make_job
+from device_bench.host import computed_once
+from device_bench.job import OUTPUTS_ONLY, Data, Settings, job_text, make_job
 from device_bench.session import accept
 from targets.checks import signature_to_json
 
@@ -37,20 +41,33 @@ class HostPlace:
     Args:
         kind: of place: ``pc``, ``mac``.
         missing: why it cannot be measured on; None: it is there.
+        why_emulated: why times mean nothing here; None: they do.
     """
 
-    def __init__(self, out: Path, kind: str, device: str, *, missing: DeviceError | None = None) -> None:
+    def __init__(
+        self,
+        out: Path,
+        kind: str,
+        device: str,
+        *,
+        missing: DeviceError | None = None,
+        why_emulated: str | None = None,
+    ) -> None:
         self._machine = local_device(out / "bench" / "local")
         self._kind = kind
         self.device = device
         self._missing = missing
+        self._why_emulated = why_emulated
         self.name = safe_name("-".join(w for w in (kind, self._machine.unknown().serial, device.lower()) if w))
 
     def facts(self) -> Facts:
         """See the Protocol."""
         if self._missing is not None:
             raise self._missing
-        return replace(self._machine.facts(), kind=self._kind)
+        found = replace(self._machine.facts(), kind=self._kind)
+        if self._why_emulated is None:
+            return found
+        return replace(found, emulated=True, why_emulated=self._why_emulated)
 
     def unknown(self) -> Facts:
         """See the Protocol."""
@@ -117,7 +134,10 @@ class PythonHarness:
                 done = self._run([str(scratch / "job.json")], timeout or settings.max_seconds + _MARGIN)
             result = accept(job, completed(done), lambda: _read(scratch / "result.json"))
             outputs = harness_result.read_outputs(scratch / "outputs.safetensors", job) if evaluate else None
-        return HarnessRun(result=result, outputs=outputs, details=result.get("details", {}))
+        details = result.get("details", {})
+        if details.get("fake") and not emulated:
+            raise RejectedResultError(f"{result['runtime']['name']} is a stand-in: its times are no measurement")
+        return HarnessRun(result=result, outputs=outputs, details=details)
 
     def ask(self, what: str) -> Any:
         """What the engine answers to a question (``devices``), from JSON.
@@ -132,12 +152,24 @@ class PythonHarness:
             raise HarnessError(f"the {self._engine} harness does not answer '{what}': {words[-1][:200]}")
         return json.loads(lines[-1])
 
+    def command(self, arguments: list[str]) -> list[str | Path]:
+        """The command line of the harness process."""
+        return [self._environment.python, "-m", _MODULE, self._engine, *arguments]
+
     def _run(self, arguments: list[str], timeout: float) -> object:
-        command: list[str | Path] = [self._environment.python, "-m", _MODULE, self._engine, *arguments]
         try:
-            return shell.transfer(command, env={"PYTHONPATH": str(ROOT)}, timeout=timeout)
+            return shell.transfer(self.command(arguments), env={"PYTHONPATH": str(ROOT)}, timeout=timeout)
         except TimeoutError as error:
             raise HarnessError(f"the {self._engine} harness was still running after {timeout:g} s") from error
+
+    def reference(self, out: Path, artifact: Artifact, data: Data, variant: str) -> Outputs | None:
+        """This host's outputs for an artifact, computed once; None where it does not run: each measurement says why."""
+        run = partial(self.measure, artifact, data, OUTPUTS_ONLY, variant=variant, evaluate=True)
+        try:
+            return computed_once(out, artifact, data, self.version, partial(run, timeout=None, emulated=False))
+        except DeviceError as error:
+            say(f"{artifact.label}: no outputs of this host to compare with: {error}")
+            return None
 
 
 def _read(path: Path) -> bytes:

@@ -15,8 +15,8 @@ SCHEMA_VERSION = 1
 
 
 def to_json(report: Report) -> dict[str, Any]:
-    """As JSON values."""
-    return {
+    """As JSON values. Every number in it is finite."""
+    found = {
         "schema_version": SCHEMA_VERSION,
         "models": list(report.models),
         "targets": list(report.targets),
@@ -45,11 +45,13 @@ def to_json(report: Report) -> dict[str, Any]:
         "problems": [asdict(p) for p in report.problems],
         "toolchains": [asdict(t) for t in report.toolchains],
     }
+    value: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False))  # tuples become lists
+    return value
 
 
 def render(report: Report) -> str:
-    """As text. Every number in it is finite."""
-    return json.dumps(to_json(report), indent=1, allow_nan=False, default=list) + "\n"
+    """As text."""
+    return json.dumps(to_json(report), indent=1) + "\n"
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -88,4 +90,5 @@ def _device(device: Device) -> dict[str, Any]:
         "facts": [{"name": n, "value": v} for n, v in device.facts],
         "conditions": [{"name": n, "value": v} for n, v in device.conditions],
         "moments": [asdict(m) for m in device.moments],
+        "long_runs": [{"model": r.model, "artifact": r.label, **r.found.to_json()} for r in device.long_runs],
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from device_bench.statistics import Statistics
+from device_bench.sustained import Sustained
 from device_bench.verdict import Word
 
 Kind = Literal["failed", "refused", "unverified", "budget", "inconclusive", "unavailable", "missing", "warning"]
@@ -173,7 +174,7 @@ class Row:
 
     @property
     def changed(self) -> int | None:
-        """Changed decisions, from where the metric is."""
+        """Changed decisions, from where the metric is, and below out of how many."""
         if self.measured is not None and (self.measured.changed is not None or self.measured.stale):
             return self.measured.changed
         return None if self.build is None else self.build.changed
@@ -211,6 +212,16 @@ class Moment:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LongRun:
+    """One artifact under load for long (``--sustained``), and what it came to."""
+
+    model: str
+    label: str
+    samples_ns: tuple[int, ...]
+    found: Sustained
+
+
+@dataclass(frozen=True, kw_only=True)
 class Device:
     """One device: what it says of itself, and how it was doing.
 
@@ -219,6 +230,7 @@ class Device:
         conditions: the same for governors, charging, battery, load, temperature gate.
         moments: in the order of measuring.
         rows: of the decision table, measured here.
+        long_runs: measured here.
     """
 
     name: str
@@ -229,6 +241,7 @@ class Device:
     conditions: tuple[tuple[str, str], ...]
     moments: tuple[Moment, ...]
     rows: tuple[Row, ...]
+    long_runs: tuple[LongRun, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from device_bench.report.data import Device, Moment, Row
+from device_bench.report.data import Device, LongRun, Moment, Row
 from device_bench.report.measured import Stored
-from device_bench.report.text import clean, message
+from device_bench.report.text import NAME_LIMIT, clean, message
+from device_bench.sustained import analyse
 
 _FACTS = (
     ("kind", "reached by"),
@@ -24,8 +25,12 @@ _FACTS = (
 _DETAILS = 12
 
 
-def device_of(name: str, stored: Sequence[Stored], rows: Sequence[Row]) -> Device:
-    """One device, from the measurements that are shown of it (the newest tells the facts)."""
+def device_of(name: str, stored: Sequence[Stored], lasting: Sequence[Stored], rows: Sequence[Row]) -> Device:
+    """One device, from the measurements that are shown of it (the newest tells the facts).
+
+    Args:
+        lasting: its long runs.
+    """
     ordered = sorted(stored, key=lambda o: (o.value["started"], o.value["settings"]["position"], o.path))
     newest = ordered[-1].value
     good = [o for o in ordered if o.value["status"] == "ok"]
@@ -38,6 +43,7 @@ def device_of(name: str, stored: Sequence[Stored], rows: Sequence[Row]) -> Devic
         conditions=tuple(_conditions([o.value for o in good])),
         moments=tuple(_moment(o) for o in good),
         rows=tuple(rows),
+        long_runs=tuple(_long_run(o) for o in lasting if o.value["status"] == "ok" and not o.value["emulated"]),
     )
 
 
@@ -109,6 +115,16 @@ def _moment(one: Stored) -> Moment:
         celsius_after=after["celsius"],
         mhz_before=_mhz(value["conditions"]["harness_before"]),
         mhz_after=_mhz(value["conditions"]["harness_after"]),
+    )
+
+
+def _long_run(one: Stored) -> LongRun:
+    value = one.value
+    return LongRun(
+        model=clean(one.key.model),
+        label=clean(f"{one.key.target} {one.key.precision}, {one.key.settings}", 2 * NAME_LIMIT),
+        samples_ns=tuple(value["samples_ns"]),
+        found=analyse(value["samples_ns"], loop_ns=value["loop_ns"]),
     )
 
 

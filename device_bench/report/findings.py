@@ -69,11 +69,9 @@ def _of_targets(
             reasons = {p: target.unavailable(p) for p in precisions}
             lacking = [p for p in precisions if (model, name, p) not in present and reasons[p] is None]
             if lacking:
-                whole = all((model, name, p) not in present for p in precisions)
-                text = f"{model} was not built" if whole else "not built"
                 remedy = f"nox -s build -- --model {model} --targets {name} --precisions {','.join(lacking)}"
                 for p in lacking:
-                    _add(found, "missing", text, f"{model} {name} {p}", remedy)
+                    _add(found, "missing", "not built", f"{model} {name} {p}", remedy)
     for name, target in facts.items():
         for p in precisions:
             why = target.unavailable(p)

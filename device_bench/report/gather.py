@@ -24,6 +24,7 @@ class Inputs:
 
     Attributes:
         measurements, manifests: they keep to their schemas.
+        long_runs: measurements that are shown over time.
         runs: run -> its record (``run.json``), where it could be read.
         platforms: bench session -> platform whose budgets apply.
     """
@@ -32,6 +33,7 @@ class Inputs:
     manifests: Sequence[Mapping[str, Any]]
     judging: Judging
     facts: Mapping[str, TargetFacts]
+    long_runs: Sequence[Stored] = ()
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     platforms: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
@@ -64,7 +66,7 @@ def gather(inputs: Inputs) -> Report:
         precisions=precisions,
         builds=tuple(builds),
         rows=tuple(rows),
-        devices=_devices(shown, rows),
+        devices=_devices(shown, inputs.long_runs, rows),
         findings=findings(builds, rows, shown, inputs.facts, precisions),
         problems=tuple(inputs.problems),
         toolchains=_toolchains(builds, ok),
@@ -111,13 +113,18 @@ def _rows(
     return found
 
 
-def _devices(shown: Sequence[Stored], rows: Sequence[Row]) -> tuple[Device, ...]:
+def _devices(shown: Sequence[Stored], lasting: Sequence[Stored], rows: Sequence[Row]) -> tuple[Device, ...]:
     """Real devices first."""
     stored: dict[str, list[Stored]] = {}
     for one in shown:
         stored.setdefault(one.key.device, []).append(one)
     found = [
-        device_of(name, ones, [r for r in rows if r.measured and r.measured.device == clean(name)])
+        device_of(
+            name,
+            ones,
+            [one for one in lasting if one.key.device == name],
+            [r for r in rows if r.measured and r.measured.device == clean(name)],
+        )
         for name, ones in stored.items()
     ]
     return tuple(sorted(found, key=lambda d: (d.emulated, d.name)))

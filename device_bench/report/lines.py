@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from device_bench.report.data import Moment, Row
+from device_bench.report.clouds import chosen
+from device_bench.report.data import LongRun, Moment, Row
 from device_bench.report.scale import Scale, fitting, linear, logarithmic
 from device_bench.report.svg import Frame, Safe, el, line, marker, number, picture, polyline, text, x_axis, y_axis
-from device_bench.report.text import count, milliseconds, significant
-from device_bench.statistics import nearest_rank
+from device_bench.report.text import count, milliseconds, percent, significant
 
 WIDTH, HEIGHT = 400.0, 230.0
 _FRAME = Frame(left=52, top=34, right=388, bottom=186)
-#: a loop that lasts so long is drawn over time.
-LONG_SECONDS = 60.0
-_WINDOWS = 60
+#: samples of a long run that are drawn, at most.
+_DOTS = 600
 _SERIES = 6
 
 
@@ -112,45 +112,47 @@ def _steps(places: Sequence[int], start: float, end: float) -> Scale:
                  ticks=tuple(map(float, places)))  # fmt: skip
 
 
-def long_runs(rows: Sequence[Row]) -> list[tuple[Row, tuple[int, ...]]]:
-    """Timed loops of a minute or more."""
-    return [
-        (row, samples)
-        for row in rows
-        if row.measured
-        for samples in row.measured.samples_ns
-        if sum(samples) >= LONG_SECONDS * 1e9
-    ]
-
-
-def timeline(row: Row, samples: Sequence[int], *, key: str) -> Safe:
-    """p50 and p95 of windows of equal length over a long loop. Requests are taken to follow each other."""
-    total = sum(samples) / 1e9
-    windows: list[list[int]] = [[] for _ in range(_WINDOWS)]
-    at = 0.0
-    for s in samples:
-        windows[min(int(at / total * _WINDOWS), _WINDOWS - 1)].append(s)
-        at += s / 1e9
-    kept = [(total * (i + 0.5) / _WINDOWS, sorted(w)) for i, w in enumerate(windows) if w]
-    middle = [(t, nearest_rank(w, 50) / 1e6) for t, w in kept]
-    tail = [(t, nearest_rank(w, 95) / 1e6) for t, w in kept]
-    x = linear([0, total], _FRAME.left, _FRAME.right, zero=True)
-    x = Scale(low=0, high=total, start=x.start, end=x.end, log=False, ticks=tuple(t for t in x.ticks if t <= total))
-    y = linear([0.0, *(v for _, v in tail)], _FRAME.bottom, _FRAME.top, zero=True, count=4)
-    band = [(x(t), y(v)) for t, v in tail] + [(x(t), y(v)) for t, v in reversed(middle)]
-    d = "M" + "L".join(f"{number(px)},{number(py)}" for px, py in band) + "Z"
-    name = f"{row.model} {row.label}: latency over {total:.0f} s"
-    said = (
-        f"{count(len(samples), 'sample')}, in windows of {total / _WINDOWS:.1f} s. p50 begins at "
-        f"{milliseconds(middle[0][1], unit=True)} and ends at {milliseconds(middle[-1][1], unit=True)}."
-    )
+def timeline(run: LongRun, *, key: str) -> Safe:
+    """Samples and the median of each window over time, with the peak, the steady state and where throttling began."""
+    found = run.found
+    loop, total = found.seconds, max(sum(run.samples_ns), 1)
+    picked = set(chosen(run.samples_ns, _DOTS))
+    x = linear([0, loop], _FRAME.left, _FRAME.right, zero=True)
+    x = Scale(low=0, high=loop, start=x.start, end=x.end, log=False, ticks=tuple(t for t in x.ticks if t <= loop))
+    y = linear([0.0, *(run.samples_ns[i] / 1e6 for i in picked)], _FRAME.bottom, _FRAME.top, zero=True, count=4)
+    at, dots = 0, []
+    for i, sample in enumerate(run.samples_ns):
+        at += sample
+        if i in picked:
+            dots.append(f"M{number(x(at / total * loop))},{number(y(sample / 1e6))}h0")
+    widths = [b.start_s - a.start_s for a, b in itertools.pairwise(found.windows)] or [loop]
+    middle = [(x(w.start_s + min(widths) / 2), y(w.p50_ms)) for w in found.windows]
     parts = [
-        *y_axis(_FRAME, y, "latency, ms: line p50, band up to p95"),
+        *y_axis(_FRAME, y, "latency, ms"),
         *x_axis(_FRAME, x, "seconds into the loop"),
-        el("path", d=d, class_="band c0"),
-        polyline([(x(t), y(v)) for t, v in middle], "series c0 d0"),
+        el("path", d="".join(dots), class_="strip c0"),
+        polyline(middle, "series c1"),
+        *(line(_FRAME.left, y(s.p50_ms), _FRAME.right, y(s.p50_ms), "reference") for s in (found.peak, found.steady)),
     ]
+    if found.throttled_at_s is not None:
+        where = x(found.throttled_at_s)
+        parts += [
+            line(where, _FRAME.top, where, _FRAME.bottom, "limit"),
+            text(where + 4, _FRAME.bottom - 6, f"throttled from {found.throttled_at_s:.0f} s", kind="t note"),
+        ]
+    name = f"{run.model} {run.label}: latency over {loop:.0f} s"
+    said = f"{count(found.samples, 'sample')}, {len(picked)} drawn. {summary(run)}"
     return picture(WIDTH, HEIGHT, *parts, key=key, title=name, description=said)
+
+
+def summary(run: LongRun) -> str:
+    """A long run in one sentence."""
+    found = run.found
+    throttled = {True: f"throttled from {found.throttled_at_s or 0:.0f} s", False: "not throttled", None: "too short"}
+    return (
+        f"Peak p50 {milliseconds(found.peak.p50_ms, unit=True)}, steady state {milliseconds(found.steady.p50_ms)} ms "
+        f"({percent(found.slowdown, sign=True)}): {throttled[found.throttled]}."
+    )
 
 
 def conditions(moments: Sequence[Moment], *, key: str, device: str) -> list[tuple[str, Safe]]:

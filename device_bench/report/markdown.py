@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from device_bench.report import text
 from device_bench.report.best import best, fronts
 from device_bench.report.data import Device, Report, Row
+from device_bench.report.lines import summary
 
 _HARMLESS = re.compile(r"[A-Za-z0-9 .,:;%+=()/±≤–…°_-]*")
 _ACTIVE = re.compile(r"(?:^|\s)_|_(?:\s|$)|//|www\.")
@@ -179,7 +180,12 @@ def _device(device: Device) -> list[str]:
             figures = (text.milliseconds(m.load_ms), text.milliseconds(m.first_ms), text.rate(m.per_second))
             rows.append((r.model, r.label, *figures, f"{m.repeats} of {m.wanted}", m.host or text.NONE))
     head = ("model", "artifact", "load ms", "first ms", "per second", "repeats", "outputs against this host")
-    return [*lines, *table(head, rows, (2, 3, 4))]
+    lines += table(head, rows, (2, 3, 4))
+    if device.long_runs:
+        lines += table(
+            ("long run", "what it came to"), [(f"{r.model} {r.label}", summary(r)) for r in device.long_runs]
+        )
+    return lines
 
 
 def _findings(report: Report) -> list[str]:

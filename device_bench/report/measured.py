@@ -12,6 +12,9 @@ from device_bench.report.text import NAME_LIMIT, clean
 from device_bench.statistics import summarise
 from device_bench.store import Cell, Key
 
+#: a timed loop that is asked to last so long is a long run.
+LONG_SECONDS = 30.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stored:
@@ -35,7 +38,7 @@ class Stored:
         return clean(self.key.artifact, 2 * NAME_LIMIT)
 
 
-def select(cells: Iterable[Cell], current: Mapping[tuple[str, str, str], str]) -> list[Cell]:
+def select(cells: Iterable[Cell], current: Mapping[tuple[str, str, str], str]) -> tuple[list[Cell], list[Cell]]:
     """The repeats to show of each key: of one run, and of the same bytes.
 
     Of several runs the newest counts that measured the bytes which lie in the output folder now; without one, the
@@ -44,8 +47,12 @@ def select(cells: Iterable[Cell], current: Mapping[tuple[str, str, str], str]) -
     Args:
         cells: from the oldest run to the newest.
         current: (model, target, precision) -> sha256 of the bytes that lie there now.
+
+    Returns:
+        The repeats to show, and the long runs. A long run stands for a key's repeats only where there are no others:
+        a device under load for minutes is slower than in the short loops that artifacts are compared by.
     """
-    best: dict[Key, tuple[tuple[bool, bool], Cell]] = {}
+    best: dict[tuple[Key, bool], tuple[tuple[bool, bool], Cell]] = {}
     for cell in cells:
         # A run that was resumed after a build holds repeats of other bytes: those of the last one count.
         last = max(cell.measurements, key=lambda m: m.started).artifact_sha256
@@ -53,9 +60,17 @@ def select(cells: Iterable[Cell], current: Mapping[tuple[str, str, str], str]) -
         measured = any(m.ok for m in kept.measurements)
         k = cell.key
         rank = (measured and current.get((k.model, k.target, k.precision)) == last, measured)
-        if k not in best or rank >= best[k][0]:
-            best[k] = (rank, kept)
-    return [cell for _, cell in sorted(best.values(), key=lambda item: item[1].key)]
+        place = (k, is_long(cell.measurements[0].facts.settings))
+        if place not in best or rank >= best[place][0]:
+            best[place] = (rank, kept)
+    short = {k: cell for (k, long), (_, cell) in best.items() if not long}
+    lasting = {k: cell for (k, long), (_, cell) in best.items() if long}
+    return [cell for _, cell in sorted({**lasting, **short}.items())], [cell for _, cell in sorted(lasting.items())]
+
+
+def is_long(settings: Mapping[str, Any]) -> bool:
+    """Whether a measurement was asked to go on for long, as ``--sustained`` does."""
+    return bool(settings["min_seconds"] >= LONG_SECONDS)
 
 
 def measured_of(

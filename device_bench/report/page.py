@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,13 @@ from device_bench.report.bars import shares
 from device_bench.report.best import best
 from device_bench.report.clouds import DRAWN, clouds
 from device_bench.report.data import Build, Device, Report, Row
-from device_bench.report.lines import conditions, long_runs, sweep, sweeps, timeline
+from device_bench.report.lines import conditions, summary, sweep, sweeps, timeline
 from device_bench.report.marks import code, legend, swatch, usual
 from device_bench.report.scatter import latency, sizes
 from device_bench.report.svg import Safe
 
 TEMPLATES = Path(__file__).with_name("templates")
-#: seconds-long loops that are drawn over time, per device.
+#: long runs that are drawn, per device.
 _TIMELINES = 12
 
 
@@ -36,12 +37,14 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Covered:
-    """One artifact's nodes: how many were left to the fallback, and the shares as a bar."""
+    """One artifact's nodes: how many were left to the fallback, the shares as a bar, and how they were counted as far as
+    this artifact differs from the target's others (some targets list their ops there)."""
 
     model: str
     build: Build
     left: int
     bar: Safe
+    note: str
 
 
 def render(report: Report) -> str:
@@ -149,15 +152,25 @@ def _coverage(report: Report) -> list[tuple[str, str, list[Covered]]]:
     """Target, how its nodes were counted, and its artifacts."""
     found = []
     for target in report.targets:
+        builds = [b for b in report.builds if b.target == target and b.delegated is not None]
+        method = _common([b.coverage_method for b in builds])
         lines = []
-        for b in report.builds:
-            if b.target == target and b.delegated is not None:
-                left = sum(b.fallback.values())
-                bar = shares([("deleg", b.delegated), ("fall", left)], label=f"{b.delegated} delegated, {left} left")
-                lines.append(Covered(model=b.model, build=b, left=left, bar=bar))
+        for b in builds:
+            left = sum(b.fallback.values())
+            bar = shares([("deleg", b.delegated or 0), ("fall", left)], label=f"{b.delegated} delegated, {left} left")
+            note = b.coverage_method.removeprefix(method).strip(" :;,")
+            lines.append(Covered(model=b.model, build=b, left=left, bar=bar, note=note))
         if lines:
-            found.append((target, lines[0].build.coverage_method, lines))
+            found.append((target, method.rstrip(" :;,"), lines))
     return found
+
+
+def _common(texts: Sequence[str]) -> str:
+    """What all texts begin with, cut where a clause ends."""
+    shared = os.path.commonprefix(list(texts))
+    if all(t == shared for t in texts):
+        return shared
+    return shared[: max(shared.rfind(": "), shared.rfind("; "), -1) + 1]
 
 
 def _device_figures(index: int, device: Device) -> list[Figure]:
@@ -167,9 +180,9 @@ def _device_figures(index: int, device: Device) -> list[Figure]:
             image = sweep(one, key=f"w{index}-{number}-{figure}", figure=figure)
             if image is not None:
                 found.append(Figure(title=f"{one.model} {one.label}: {name} over {one.axis}", image=image))
-    for number, (row, samples) in enumerate(long_runs(device.rows)[:_TIMELINES]):
-        image = timeline(row, samples, key=f"t{index}-{number}")
-        found.append(Figure(title=f"{row.model} {row.label}: over time", image=image))
+    for number, run in enumerate(device.long_runs[:_TIMELINES]):
+        image = timeline(run, key=f"t{index}-{number}")
+        found.append(Figure(title=f"{run.model} {run.label}: over time", image=image, note=summary(run)))
     for title, image in conditions(device.moments, key=f"c{index}", device=device.name):
         found.append(Figure(title=title, image=image))
     return found

@@ -72,9 +72,10 @@ def sizes(builds: Sequence[Build], *, key: str, model: str) -> Safe | None:
     metric = next((b.metric for b in good), None)
     if metric is None:
         return None
+    unit, scale = ("MB", 1e6) if max(b.size or 0 for b in good) >= 1e6 else ("kB", 1e3)
     dots = [
         Dot(
-            cost=b.size / 1e6,
+            cost=b.size / scale,
             worth=b.metric.value,
             target=b.target,
             label=code(b.precision),
@@ -84,7 +85,7 @@ def sizes(builds: Sequence[Build], *, key: str, model: str) -> Safe | None:
         if b.size and b.metric
     ]
     title = f"{model}: {metric.name} against size"
-    return _plot(dots, metric, key=key, limit=None, x_title="size, MB", believed=True, title=title, unit="MB")
+    return _plot(dots, metric, key=key, limit=None, x_title=f"size, {unit}", believed=True, title=title, unit=unit)
 
 
 def _plot(

@@ -14,7 +14,7 @@ from device_bench.report.gather import Inputs
 from device_bench.report.measured import Stored, select
 from device_bench.report.rows import Judging
 from device_bench.report.text import clean, message
-from device_bench.store import Query, ResultStore, open_results
+from device_bench.store import Cell, Query, ResultStore, open_results
 from models.spec import Budget
 from targets.registry import all_targets
 
@@ -37,6 +37,7 @@ def read(
     """
     facts = all_targets()
     own = read_budgets(budgets) if budgets else None
+    records = _records(out)
     problems: list[Problem] = []
     store = open_results(results, out=out) if results is not None else None
     manifests = store.manifests() if store else []
@@ -45,14 +46,13 @@ def read(
     # Two artifacts of one name differ in how they were built; what lies in the output folder is what would ship.
     values = {(m.model, m.target, m.precision): m for m in sorted(manifests, key=lambda m: _in(out, m.path))}
     measurements: list[Stored] = []
+    long_runs: list[Stored] = []
     runs: dict[str, Mapping[str, Any]] = {}
     limits: dict[tuple[str, ...], Mapping[str, float | None]] = {}
     if store is not None:
-        cells = select(store.cells(query or Query()), {name: m.sha256 for name, m in values.items()})
-        for cell in cells:
-            measurements += [
-                Stored(key=cell.key, run=cell.run, path=m.path, value=store.document(m)) for m in cell.measurements
-            ]
+        cells, lasting = select(store.cells(query or Query()), {name: m.sha256 for name, m in values.items()})
+        measurements = _documents(store, cells)
+        long_runs = _documents(store, lasting)
         shown = {cell.run for cell in cells}
         runs = {run.name: run.record for run in store.runs() if run.record is not None and run.name in shown}
         limits = {} if own is not None else _limits(store, sorted(shown))
@@ -60,9 +60,10 @@ def read(
         store.close()
     return Inputs(
         measurements=measurements,
+        long_runs=long_runs,
         manifests=[m.value for m in values.values()],
         judging=Judging(
-            budgets=lambda model: own if own is not None else _models_own(out, model),
+            budgets=lambda model: own if own is not None else _models_own(records.get(model), model),
             platforms=lambda target: facts[target].platforms if target in facts else (),
             device_class=device_class,
             limits=limits,
@@ -72,6 +73,15 @@ def read(
         platforms={s: s.removeprefix(_BENCH) for r in runs.values() if (s := str(r.get("session", "")))},
         problems=problems,
     )
+
+
+def _documents(store: ResultStore, cells: Sequence[Cell]) -> list[Stored]:
+    """The whole measurements of these cells."""
+    return [
+        Stored(key=cell.key, run=cell.run, path=m.path, value=store.document(m))
+        for cell in cells
+        for m in cell.measurements
+    ]
 
 
 def _in(out: Path | None, path: str) -> bool:
@@ -100,17 +110,22 @@ def _limits(store: ResultStore, runs: Sequence[str]) -> dict[tuple[str, ...], Ma
     return found
 
 
-def _models_own(out: Path | None, model: str) -> Sequence[Budget]:
+def _records(out: Path | None) -> dict[str, Path]:
+    """Model -> what its capture wrote. No path is made of a name that a result file tells."""
+    found = out.glob("*/program/program.json") if out is not None else ()
+    return {file.parent.parent.name: file for file in found}
+
+
+def _models_own(record: Path | None, model: str) -> Sequence[Budget]:
     """The budgets that a model's spec states, as its capture recorded them.
 
     Raises:
         InputError: they are no budgets.
     """
-    file = None if out is None else out / Path(model).name / "program" / "program.json"
-    if file is None or not file.is_file():
+    if record is None:
         return ()
     try:
-        tables = json.loads(file.read_text(encoding="utf-8")).get("budgets", [])
+        tables = json.loads(record.read_text(encoding="utf-8")).get("budgets", [])
         return [from_mapping(dict(t), f"the budget of '{model}'") for t in tables]
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from build.errors import RejectedResultError
 from device_bench.harness_result import schema_problem
 from device_bench.measurement import END, MAX_BYTES, SCHEMA, SCHEMA_VERSION
 from device_bench.statistics import summarise
+from device_bench.store import quick
 from device_bench.store.text import plain
 
 RUN_SCHEMA = Path(__file__).with_name("run.schema.json")
@@ -82,7 +84,14 @@ def _record(content: bytes, schema: Path, version: int) -> dict[str, Any]:
     return value
 
 
+@cache
+def _quick(schema: Path) -> quick.Check:
+    return quick.compiled(json.loads(schema.read_text()))
+
+
 def _check_schema(value: Any, schema: Path) -> None:
+    if _quick(schema)(value):
+        return
     problem = schema_problem(value, schema)
     if problem is not None:
         raise RejectedResultError(f"it does not keep to its schema: {plain(problem)}")

@@ -43,7 +43,7 @@ def parser(session: str, description: str) -> Parser:
     return p
 
 
-def query(raw: argparse.Namespace) -> Query:
+def query(raw: argparse.Namespace, *, version: str | None = None) -> Query:
     """What the options narrow to.
 
     Raises:
@@ -55,6 +55,7 @@ def query(raw: argparse.Namespace) -> Query:
         precisions=tuple(raw.precision),
         devices=tuple(raw.device),
         since=raw.since,
+        version=version,
     )
 
 

@@ -22,7 +22,8 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(_REALS, "REAL"),
     **dict.fromkeys(_OTHERS, "TEXT"),
 }
-_PLACE = {name: i for i, name in enumerate(COLUMNS)}
+KEY = ("model", "target", "precision", "device", "threads", "batch", "variant")
+_KEY = tuple(list(COLUMNS).index(name) for name in KEY)
 
 
 def _text(value: Any) -> str:
@@ -109,43 +110,53 @@ def doubts(value: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def from_row(path: str, row: Sequence[Any], facts: Facts) -> Measurement:
+def key_of(row: Sequence[Any]) -> tuple[Any, ...]:
+    """What :class:`Key` is made of, in its order."""
+    return tuple(row[i] for i in _KEY)
+
+
+def from_row(path: str, row: Sequence[Any], key: Key, facts: Facts) -> Measurement:
     """A measurement from its columns."""
-    at = _PLACE
-
-    def flag(name: str) -> bool | None:
-        return None if row[at[name]] is None else bool(row[at[name]])
-
-    name = row[at["metric_name"]]
+    found = dict(zip(COLUMNS, row, strict=True))
+    name = found["metric_name"]
     return Measurement(
         path=path,
-        run=row[at["run"]],
-        key=Key(
-            model=row[at["model"]],
-            target=row[at["target"]],
-            precision=row[at["precision"]],
-            device=row[at["device"]],
-            threads=row[at["threads"]],
-            batch=row[at["batch"]],
-            variant=row[at["variant"]],
-        ),
-        repeat=row[at["repeat"]],
-        ok=bool(row[at["ok"]]),
-        error=None if row[at["error"]] is None else json.loads(row[at["error"]]),
-        emulated=bool(row[at["emulated"]]),
-        started=row[at["started"]],
-        finished=row[at["finished"]],
-        artifact_sha256=row[at["sha256"]],
-        artifact_bytes=row[at["bytes"]],
-        artifact_key=row[at["key"]],
-        program=row[at["program"]],
-        **{f: row[at[f]] for f in ("load_ms", "first_ms", "peak_mb", "samples", *FIGURES, "per_second")},
-        metric=None if name is None else (name, row[at["metric_value"]], row[at["metric_reference"]]),
-        **{f: row[at[f]] for f in ("max_abs_diff", "decisions", "changed_decisions", "near_ties")},
-        host_identical=flag("host_identical"),
-        doubts=_parse(row[at["doubts"]]),
-        warnings=_parse(row[at["warnings"]]),
-        details={} if row[at["details"]] == "{}" else json.loads(row[at["details"]]),
+        run=found["run"],
+        key=key,
+        repeat=found["repeat"],
+        ok=bool(found["ok"]),
+        error=None if found["error"] is None else json.loads(found["error"]),
+        emulated=bool(found["emulated"]),
+        started=found["started"],
+        finished=found["finished"],
+        artifact_sha256=found["sha256"],
+        artifact_bytes=found["bytes"],
+        artifact_key=found["key"],
+        program=found["program"],
+        load_ms=found["load_ms"],
+        first_ms=found["first_ms"],
+        peak_mb=found["peak_mb"],
+        samples=found["samples"],
+        min_ms=found["min_ms"],
+        p50_ms=found["p50_ms"],
+        p90_ms=found["p90_ms"],
+        p95_ms=found["p95_ms"],
+        p99_ms=found["p99_ms"],
+        max_ms=found["max_ms"],
+        mean_ms=found["mean_ms"],
+        stdev_ms=found["stdev_ms"],
+        spread=found["spread"],
+        drift=found["drift"],
+        per_second=found["per_second"],
+        metric=None if name is None else (name, found["metric_value"], found["metric_reference"]),
+        max_abs_diff=found["max_abs_diff"],
+        decisions=found["decisions"],
+        changed_decisions=found["changed_decisions"],
+        near_ties=found["near_ties"],
+        host_identical=None if found["host_identical"] is None else bool(found["host_identical"]),
+        doubts=_parse(found["doubts"]),
+        warnings=_parse(found["warnings"]),
+        details={} if found["details"] == "{}" else json.loads(found["details"]),
         facts=facts,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from device_bench.store.rows import Cell, Facts, Key, Manifest, Measurement, Pro
 from device_bench.store.text import plain
 
 _ALL = Query()
+#: of one SQL statement; SQLite takes 32,766.
+_MOST_PARAMETERS = 10_000
 _FILTERS = {"models": "model", "targets": "target", "precisions": "precision", "devices": "device", "runs": "run"}
 
 
@@ -82,28 +84,29 @@ class ResultStore:
 
     def measurements(self, query: Query = _ALL) -> list[Measurement]:
         """Those that fit, from the oldest run to the newest, each run's by key and repeat."""
-        where, parameters = ["twin IS NULL"], []
-        for field, column in _FILTERS.items():
-            values = getattr(query, field)
-            if values:
-                where.append(f"{column} IN ({','.join('?' * len(values))})")
-                parameters += list(values)
-        if query.since is not None:
-            where.append("started >= ?")
-            parameters.append(query.since)
-        if query.ok is not None:
-            where.append("ok = ?")
-            parameters.append(int(query.ok))
+        where, parameters = _where(query)
         if query.version is not None:
             versions.check(query.version)
-        statement = f"SELECT path, facts, {', '.join(columns.COLUMNS)} FROM measurements WHERE {' AND '.join(where)}"
-        rows = self._index.select(statement, parameters)
-        self._load_facts({row[1] for row in rows})
-        found = [columns.from_row(path, row, self._facts[facts]) for path, facts, *row in rows]
+        found = self._read(where, parameters)
         if query.version is not None:
             found = [m for m in found if versions.matches(query.version, versions.of(m, self.revision(m.run)))]
-        order = {run.name: i for i, run in enumerate(self.runs())}
-        return sorted(found, key=lambda m: (order[m.run], m.key, m.repeat))
+        return found
+
+    def _read(self, where: str, parameters: Sequence[Any]) -> list[Measurement]:
+        names = ", ".join(columns.COLUMNS)
+        rows = self._index.select(f"SELECT path, facts, {names} FROM measurements WHERE {where}", parameters)
+        self._load_facts({row[1] for row in rows})
+        keys: dict[tuple[Any, ...], Key] = {}
+        found = []
+        for path, facts, *row in rows:
+            parts = columns.key_of(row)
+            key = keys.get(parts) or keys.setdefault(parts, Key(**dict(zip(columns.KEY, parts, strict=True))))
+            found.append(columns.from_row(path, row, key, self._facts[facts]))
+        run_order = {run.name: i for i, run in enumerate(self.runs())}
+        # Equal keys are one object here: their places are looked up by identity, which is much cheaper.
+        key_order = {id(key): i for i, (_, key) in enumerate(sorted(keys.items()))}
+        found.sort(key=lambda m: (run_order[m.run], key_order[id(m.key)], m.repeat))
+        return found
 
     def revision(self, run: str) -> str | None:
         """The revision of the sources that a run recorded, where it did."""
@@ -112,14 +115,30 @@ class ResultStore:
 
     def cells(self, query: Query = _ALL) -> list[Cell]:
         """The repeats of each key in each run, from the oldest run to the newest."""
-        groups: dict[tuple[str, Key], list[Measurement]] = {}
-        for m in self.measurements(query):
-            groups.setdefault((m.run, m.key), []).append(m)
-        return [Cell(key=key, run=run, measurements=tuple(found)) for (run, key), found in groups.items()]
+        return _grouped(self.measurements(query))
 
     def latest(self, query: Query = _ALL) -> list[Cell]:
         """For each key the cell of the newest run that has it, by key."""
-        return sorted({cell.key: cell for cell in self.cells(query)}.values(), key=lambda c: c.key)
+        if query.version is not None:  # that needs what is not a column
+            cells = self.cells(query)
+        else:
+            where, parameters = _where(query)
+            names = ", ".join(columns.KEY)
+            order = {run.name: i for i, run in enumerate(self.runs())}
+            newest: dict[tuple[Any, ...], str] = {}
+            for run, *key in self._index.select(
+                f"SELECT DISTINCT run, {names} FROM measurements WHERE {where}", parameters
+            ):
+                before = newest.get(tuple(key))
+                if before is None or order[before] < order[run]:
+                    newest[tuple(key)] = run
+            runs = sorted(set(newest.values()))
+            if len(runs) < _MOST_PARAMETERS:
+                where = f"{where} AND run IN ({','.join('?' * len(runs))})"
+                parameters += runs
+            found = self._read(where, parameters)
+            cells = [c for c in _grouped(found) if newest[c.key.parts] == c.run]
+        return sorted({cell.key: cell for cell in cells}.values(), key=lambda c: c.key)
 
     def document(self, measurement: Measurement) -> dict[str, Any]:
         """The whole measurement, checked again: conditions, accuracy with its changed decisions, raw samples.
@@ -133,13 +152,7 @@ class ResultStore:
         except RejectedResultError:
             value = None
         run = measurement.path.partition("/")[0]
-        if (
-            value is None
-            or columns.from_row(
-                measurement.path, columns.to_row(run, value), columns.read_facts(columns.facts_of(value))
-            )
-            != measurement
-        ):
+        if value is None or not _is_of(measurement, columns.to_row(run, value), columns.facts_of(value)):
             raise InputError(f"'{plain(measurement.path)}' changed while it was read", remedy="Run it again.")
         return value
 
@@ -204,6 +217,40 @@ class ResultStore:
         if not set(wanted) <= self._facts.keys():
             rows = self._index.select("SELECT id, text FROM facts")
             self._facts = {number: columns.read_facts(text) for number, text in rows}
+
+
+def _where(query: Query) -> tuple[str, list[Any]]:
+    """The part of a query that columns answer: a condition, and its parameters."""
+    where, parameters = ["twin IS NULL"], []
+    for field, column in _FILTERS.items():
+        values = getattr(query, field)
+        if values:
+            where.append(f"{column} IN ({','.join('?' * len(values))})")
+            parameters += list(values)
+    if query.since is not None:
+        where.append("started >= ?")
+        parameters.append(query.since)
+    if query.ok is not None:
+        where.append("ok = ?")
+        parameters.append(int(query.ok))
+    return " AND ".join(where), parameters
+
+
+def _is_of(measurement: Measurement, row: Sequence[Any], facts: str) -> bool:
+    key = Key(**dict(zip(columns.KEY, columns.key_of(row), strict=True)))
+    return columns.from_row(measurement.path, row, key, columns.read_facts(facts)) == measurement
+
+
+def _grouped(measurements: Iterable[Measurement]) -> list[Cell]:
+    """Cells of measurements that are sorted by run and key."""
+    groups: list[list[Measurement]] = []
+    for m in measurements:
+        last = groups[-1][0] if groups else None
+        if last is not None and last.key is m.key and last.run == m.run:
+            groups[-1].append(m)
+        else:
+            groups.append([m])
+    return [Cell(key=g[0].key, run=g[0].run, measurements=tuple(g)) for g in groups]
 
 
 def open_results(place: str | Path, *, out: Path | None = None) -> ResultStore:

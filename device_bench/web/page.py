@@ -77,6 +77,9 @@ def bench(target: str) -> dict[str, Path | bytes]:
     }
 
 
-def shared() -> tuple[str, ...]:
-    """The modules that every page loads."""
-    return _SHARED
+def bundled() -> dict[str, Path | bytes]:
+    """The page of a bundle, without what it runs: it works from any folder of any static host."""
+    return {
+        "index.html": html("bundle.js", meta_policy=True),
+        **_named("bundle.js", "compare.js", *_SHARED, *ENGINES["ort_web"]),
+    }

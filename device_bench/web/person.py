@@ -144,8 +144,11 @@ class AdbBrowser(OpenBrowser):
         self._device.close()
 
     def _open(self) -> None:
-        adb_client.reverse(self._serial, self.server.port)
-        intent = f"am start -a android.intent.action.VIEW -d {shlex.quote(self.server.url)}"
+        # Anew each time: a device that was lost has forgotten its ports.
+        self._port = adb_client.reverse(self._serial, self.server.port)
+        self.server.hosts.add(f"127.0.0.1:{self._port}")
+        url = self.server.url(self._port)
+        intent = f"am start -a android.intent.action.VIEW -d {shlex.quote(url)}"
         done = adb_client.run_shell(self._serial, intent, timeout=30)
         text = f"{done.stdout}\n{done.stderr}".strip()
         # am ends with 0 whatever happened; its words say.

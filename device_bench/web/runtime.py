@@ -70,8 +70,10 @@ def runtime(target: str, provider: str, threads: int) -> Runtime:
     home = ensure() / package
     if target == "ort_web":
         module, wasm = _ORT[provider]
-        files = {f"runtime/{f}": home / "dist" / f for f in (module, wasm)}
-        options = {"module": f"runtime/{module}", "wasm": f"runtime/{wasm}"}
+        # Many a host sends .mjs with a type that browsers refuse to run.
+        script = f"{module.removesuffix('.mjs')}.js"
+        files = {f"runtime/{script}": home / "dist" / module, f"runtime/{wasm}": home / "dist" / wasm}
+        options = {"module": f"runtime/{script}", "wasm": f"runtime/{wasm}"}
     else:
         builds = _LITERT[provider == "wasm" and threads > 1]
         wasm_files = [f"{b}.{suffix}" for b in builds for suffix in ("js", "wasm")]

@@ -253,9 +253,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _upload(self, ticket: Ticket, name: str) -> None:
         length = self._length()
         if not 0 <= length <= ticket.uploads[name]:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"'{name}' may have {ticket.uploads[name]} bytes")
             ticket.left = f"the page sent {length} bytes as '{name}', which may have {ticket.uploads[name]}"
             ticket.ended.set()
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"'{name}' may have {ticket.uploads[name]} bytes")
             return
         left = length
         with (ticket.folder / name).open("wb") as stream:

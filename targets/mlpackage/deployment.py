@@ -75,7 +75,7 @@ def newer(program: Program) -> dict[str, str]:
 
 
 def lowest(program: Program) -> str:
-    """The first target that knows every operation and type: below the program's own, it would have to be converted anew."""
+    """The first target that knows every operation and type; for one before its own, a program is converted anew."""
     order = list(TARGETS)
     return order[max((order.index(t) for t in newer(program).values()), default=0)]
 

@@ -13,6 +13,9 @@ from build.errors import VerificationError
 SPEC = Path("Data/com.apple.CoreML/model.mlmodel")
 MANIFEST = Path("Manifest.json")
 
+#: coremltools's map from ExecuTorch's debug handles, of which we have none; the package's manifest does not list it.
+_DEBUG = "executorch_debug_handle_mapping.json"
+
 #: namespace of the package items' identifiers, which are derived from their paths.
 _NAMESPACE = uuid.UUID("6f1d53cc-6a53-5f07-9d0b-2f6e6c1f8a11")
 
@@ -41,6 +44,7 @@ def finish(package: Path, metadata: Mapping[str, str]) -> None:
     for key, value in metadata.items():
         spec.description.metadata.userDefined[key] = value
     (package / SPEC).write_bytes(spec.SerializeToString(deterministic=True))
+    (package / _DEBUG).unlink(missing_ok=True)
     manifest = json.loads((package / MANIFEST).read_text())
     fresh = {old: str(uuid.uuid5(_NAMESPACE, item["path"])) for old, item in manifest["itemInfoEntries"].items()}
     manifest["itemInfoEntries"] = {fresh[old]: item for old, item in manifest["itemInfoEntries"].items()}

@@ -148,8 +148,8 @@ def _fits_output(name: str, info: Any, spec: TensorSpec) -> None:
     Raises:
         VerificationError: they differ.
     """
-    wanted = spec.shape or (1,)
     fixed = [d if isinstance(d, int) else None for d in info.shape]
+    wanted = spec.shape or tuple(1 for _ in fixed[:1])  # a scalar has no dimension, or one of size 1
     if len(fixed) != len(wanted):
         raise VerificationError(f"{name} declares output '{info.name}' with {len(fixed)} dimensions, not {len(wanted)}")
     for axis, (found, size) in enumerate(zip(fixed, wanted, strict=True)):

@@ -17,6 +17,8 @@ from targets.contract import DynamicDim, Signature, TensorSpec
 DATA = Path(__file__).with_name("data")
 MODEL = "digits_cnn"
 FILES = {"executorch": ("model.pte", "forward"), "litert": ("model.tflite", "serving_default")}
+#: of the targets whose harness is a process in Python: main file or folder, and what lies beside it.
+PYTHON_FILES = {"openvino": ("model.xml", "model.bin"), "coreml": ("model.mlpackage",)}
 CALLS = 24
 _BATCH = DynamicDim(symbol="s40", lo=1, hi=64)
 SIGNATURE = Signature(
@@ -70,10 +72,14 @@ def make_record(program: Path, budgets: Sequence[dict[str, Any]] = ()) -> Progra
 
 def put_artifact(out: Path, record: ProgramRecord, target: str, precision: str, *, extra: bytes = b"") -> Path:
     """One artifact with its manifest; ``extra`` bytes at its end make it another artifact."""
-    file, entry = FILES[target]
+    file, entry = FILES[target] if target in FILES else (PYTHON_FILES[target][0], "forward")
     folder = out / MODEL / target / precision
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(DATA / file, folder / file)
+    for name in (file, *PYTHON_FILES.get(target, ())[1:]):
+        if (DATA / name).is_dir():
+            shutil.copytree(DATA / name, folder / name, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(DATA / name, folder / name)
     if extra:
         with (folder / file).open("ab") as stream:
             stream.write(extra)
@@ -102,6 +108,14 @@ def main(out: Path) -> None:
     save_file(kept, DATA / REFERENCE)
     for target, (file, _) in FILES.items():
         shutil.copyfile(out / MODEL / target / "fp32" / file, DATA / file)
+    for target, names in PYTHON_FILES.items():
+        for name in names:
+            source = out / MODEL / target / "fp32" / name
+            if source.is_dir():
+                shutil.rmtree(DATA / name, ignore_errors=True)
+                shutil.copytree(source, DATA / name)
+            else:
+                shutil.copyfile(source, DATA / name)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -86,9 +86,14 @@ def main(argv: Sequence[str]) -> int:
     if what == "devices":
         print(json.dumps(_module(name).devices()))
         return 0
+    return carry_out(Path(what), getattr(_module(name), ENGINES[name][1]))
+
+
+def carry_out(path: Path, make: Callable[[], Engine]) -> int:
+    """Run the job in a file; returns the exit code."""
     try:
-        job = read_job(Path(what))
-        engine: Engine = getattr(_module(name), ENGINES[name][1])()
+        job = read_job(path)
+        engine = make()
         code, result = run(job, engine, str(job.options["harness"]))
         write(job.result_file, result)
     except Failure as failure:
@@ -98,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """At once: runtimes take their time to come down, and some crash; all that counts is on disk."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -106,4 +111,4 @@ def _leave(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

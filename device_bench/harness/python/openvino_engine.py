@@ -188,11 +188,14 @@ class OpenVinoEngine:
 
     def _ask(self, name: str) -> Scalar:
         """A property of the compiled model; None where its device has none of that name."""
-        if name not in self._compiled.get_property("SUPPORTED_PROPERTIES"):
+        try:
+            value = self._compiled.get_property(name)
+        except RuntimeError:
             return None
-        value = self._compiled.get_property(name)
         if isinstance(value, (list, tuple)):
             return ",".join(map(str, value))
+        if isinstance(value, self._ov.Type):
+            return str(value.get_type_name())
         return value if isinstance(value, (bool, int, float, str)) else getattr(value, "name", str(value))
 
 

@@ -3,6 +3,7 @@
 
 import { StageError, inputsOf, stage } from './checks.js';
 import { environment, gpu, load, memory, sha256 } from './environment.js';
+import { follow } from './follow.js';
 import { breathe, measure, timer } from './measure.js';
 import { read, write } from './safetensors.js';
 import * as view from './view.js';
@@ -217,7 +218,8 @@ async function main() {
     view.finished();
     if (job.web.picture) view.pictures(job.web.picture, predictor(job, engine));
   }
-  if (job.web.follow) (await import('./follow.js')).follow(url('../'));
+  // Everything of this page is loaded by now: its own address opens nothing any more.
+  if (job.web.follow) await follow(url('../'));
 }
 
 main().catch((error) => {

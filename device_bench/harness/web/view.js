@@ -6,6 +6,7 @@ import { draw } from './plot.js';
 
 const $ = (id) => document.getElementById(id);
 let stages = [];
+let drawn = null;
 
 /** @param words what is measured, in words; @param names of the stages to come */
 export function begin(model, words, names) {
@@ -57,6 +58,8 @@ export function notice(text) {
 /** Draw the runs so far. @param samples milliseconds */
 export function runs(samples) {
   if (samples.length === 0) return;
+  if (drawn === null) new ResizeObserver(() => draw($('plot'), drawn)).observe($('plot'));
+  drawn = samples;
   draw($('plot'), samples);
   const sorted = Float64Array.from(samples).sort();
   const texts = [50, 95].map((p) => `p${p} ${milliseconds(percentile(sorted, p))} ms`);

@@ -1,0 +1,122 @@
+"""The server of the pages: who gets what, and who gets nothing."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from device_bench.web.server import Server, Ticket
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Server, Ticket]]:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "listed.js").write_text("listed")
+    folder = tmp_path / "uploads"
+    folder.mkdir()
+    ticket = Ticket(
+        files={"listed.js": tmp_path / "listed.js", "index.html": b"page"},
+        uploads={"result": 100, "outputs": 50},
+        folder=folder,
+    )
+    with Server({"index.html": b"lobby"}, {"Content-Security-Policy": "default-src 'none'"}) as server:
+        server.offer(ticket, queue=False)
+        yield server, ticket
+
+
+def _ask(
+    server: Server, method: str, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, bytes, http.client.HTTPMessage]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+    response = connection.getresponse()
+    found = response.status, response.read(), response.headers
+    connection.close()
+    return found
+
+
+def test_a_page_and_its_files(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    home = f"/{server.token}/{ticket.token}/"
+    assert _ask(server, "GET", home)[:2] == (200, b"page")
+    status, body, headers = _ask(server, "GET", f"{home}listed.js")
+    assert (status, body) == (200, b"listed")
+    assert headers["Content-Type"].startswith("text/javascript")
+    assert headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+    assert headers["Content-Security-Policy"] == "default-src 'none'"
+    assert _ask(server, "GET", f"/{server.token}/")[:2] == (200, b"lobby")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["{home}secret", "{home}../../secret", "{home}%2e%2e/secret", "{home}uploads/result", "{home}/etc/passwd"],
+)
+def test_only_what_is_listed(served: tuple[Server, Ticket], path: str) -> None:
+    server, ticket = served
+    status, body, _ = _ask(server, "GET", path.format(home=f"/{server.token}/{ticket.token}/"))
+    assert status in (403, 404)
+    assert b"secret" not in body
+    assert b"root:" not in body
+
+
+def test_nothing_without_the_token(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    for path in ("/", f"/{ticket.token}/", f"/{server.token}", f"/{server.token[:-1]}x/{ticket.token}/", "/x/y/z"):
+        assert _ask(server, "GET", path)[0] == 403, path
+    assert _ask(server, "GET", f"/{server.token}/{server.token}/")[0] == 404
+
+
+def test_nothing_under_another_name(served: tuple[Server, Ticket]) -> None:
+    """A name of somebody else's that resolves to loopback is not this server."""
+    server, ticket = served
+    home = f"/{server.token}/{ticket.token}/"
+    for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1", "127.0.0.1:1"):
+        assert _ask(server, "GET", home, Host=host)[0] == 403, host
+    assert _ask(server, "GET", home, Host=f"localhost:{server.port}")[0] == 200
+
+
+def test_only_the_page_itself_may_send(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    result = f"/{server.token}/{ticket.token}/result"
+    assert _ask(server, "POST", result, b"{}", Origin="https://evil.example")[0] == 403
+    assert not ticket.answered
+    assert _ask(server, "POST", result, b"{}", Origin=f"http://127.0.0.1:{server.port}")[0] == 200
+    assert ticket.answered
+    assert (ticket.folder / "result").read_bytes() == b"{}"
+
+
+def test_a_job_is_answered_once(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    home = f"/{server.token}/{ticket.token}/"
+    assert _ask(server, "POST", f"{home}outputs", b"first")[0] == 200
+    assert _ask(server, "POST", f"{home}outputs", b"again")[0] == 404
+    assert _ask(server, "POST", f"{home}result", b"first")[0] == 200
+    assert _ask(server, "POST", f"{home}result", b"again")[0] == 410
+    assert (ticket.folder / "outputs").read_bytes() == b"first"
+    assert (ticket.folder / "result").read_bytes() == b"first"
+    server.withdraw(ticket)
+    assert _ask(server, "GET", home)[0] == 404
+
+
+def test_what_is_too_large_ends_the_job(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    status, body, _ = _ask(server, "POST", f"/{server.token}/{ticket.token}/outputs", b"x" * 51)
+    assert (status, body) == (413, b"'outputs' may have 50 bytes")
+    assert ticket.ended.is_set()
+    assert not ticket.answered
+    assert not list(ticket.folder.iterdir())
+
+
+def test_no_other_methods(served: tuple[Server, Ticket]) -> None:
+    server, ticket = served
+    for method in ("PUT", "DELETE", "OPTIONS"):
+        assert _ask(server, method, f"/{server.token}/{ticket.token}/listed.js")[0] == 501
+
+
+def test_it_listens_on_loopback_only(served: tuple[Server, Ticket]) -> None:
+    server, _ = served
+    assert server._server.server_address[0] == "127.0.0.1"
