@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from build.cache import write_atomic
 from build.entry import main as run_as_process
-from build.errors import EdgeportError, InputError
+from build.errors import DeviceError, EdgeportError, InputError
 from build.log import fail, say
 from device_bench import artifacts, platforms, runs, summary
 from device_bench import options as cli
@@ -44,7 +44,10 @@ def _run(options: LabOptions) -> int:
     folder = None
     if options.resume:
         folder, options = runs.resume(options)
-    found = _artifacts(options, platform)
+    broken: list[str] = []
+    found = _artifacts(options, platform, broken)
+    for line in broken:
+        say(line)
     batches = dict.fromkeys(p.batch for p in options.points)
     data = {(a.model, b): make_data(options.out, a.record, a.program_folder, b) for a in found for b in batches}
     with platform.places(options) as devices:
@@ -72,22 +75,24 @@ def _run(options: LabOptions) -> int:
     write_atomic(folder / "summary.json", text)
     if options.json is not None:
         write_atomic(options.json, text)
-    print(summary.table(rows, options.repeats, options.keep_p95_ms), flush=True)
+    print("\n".join([summary.table(rows, options.repeats, options.keep_p95_ms), *broken]), flush=True)
     print(f"results: {_shown(folder)}", flush=True)
-    return summary.exit_code(rows, options)
+    # What could not even be built is missing from the results as much as what could not be measured.
+    return summary.exit_code(rows, options) or (DeviceError.exit_code if broken else 0)
 
 
 def _shown(folder: os.PathLike[str]) -> str:
     return os.path.relpath(folder)
 
 
-def _artifacts(options: LabOptions, platform: Platform) -> list[artifacts.Artifact]:
+def _artifacts(options: LabOptions, platform: Platform, broken: list[str]) -> list[artifacts.Artifact]:
     return artifacts.find(
         options.out,
         models=options.models,
         targets=options.targets,
         precisions=options.precisions,
         build_session=platform.BUILDER,
+        broken=broken,
     )
 
 

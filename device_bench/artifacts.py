@@ -56,14 +56,25 @@ class Artifact:
 
 
 def find(
-    out: Path, *, models: Sequence[str], targets: Sequence[str], precisions: Sequence[str], build_session: str
+    out: Path,
+    *,
+    models: Sequence[str],
+    targets: Sequence[str],
+    precisions: Sequence[str],
+    build_session: str,
+    broken: list[str] | None = None,
 ) -> list[Artifact]:
     """The artifacts of every combination, in order.
 
+    Args:
+        broken: takes a line for each artifact whose build failed, where there are others to measure.
+
     Raises:
-        InputError: one is missing, failed to build, or its file is not what its manifest says.
+        InputError: one is missing, failed to build (without ``broken``, or all did), or its file is not what its
+            manifest says.
     """
     found = []
+    failures = []
     for model in models:
         program_folder = out / model / "program"
         if not program_folder.is_dir():
@@ -81,16 +92,27 @@ def find(
                     raise InputError(
                         f"{model} {target} {precision} is not built", remedy=_remedy(build_session, model, precisions)
                     )
+                if value["status"] not in manifests.OK:
+                    failures.append(_failure(value))
+                    continue
                 found.append(_artifact(folder, value, record, program_folder))
+    if failures and (broken is None or not found):
+        raise InputError(failures[0])
+    if broken is not None:
+        broken += failures
     if not found:
         raise InputError("there is nothing to measure: no target has this precision")
     return found
 
 
+def _failure(value: Mapping[str, Any]) -> str:
+    label = f"{value['model']} {value['target']} {value['precision']}"
+    why = f": {value['error']['message']}" if value.get("error") else ""
+    return f"{label} cannot be measured: its build ended with {value['status']}{why}"
+
+
 def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, program_folder: Path) -> Artifact:
     label = f"{value['model']} {value['target']} {value['precision']}"
-    if value["status"] not in manifests.OK:
-        raise InputError(f"{label} cannot be measured: its build ended with {value['status']}")
     file = folder / value["main"]
     for listed in value["files"]:
         path = folder / listed["path"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,14 @@ from device_bench.report.data import LongRun, Moment, Row
 from device_bench.report.scale import Scale, fitting, linear, logarithmic
 from device_bench.report.svg import Frame, Safe, el, line, marker, number, picture, polyline, text, x_axis, y_axis
 from device_bench.report.text import count, milliseconds, percent, significant
+from device_bench.statistics import nearest_rank
 
 WIDTH, HEIGHT = 400.0, 230.0
 _FRAME = Frame(left=52, top=34, right=388, bottom=186)
 #: samples of a long run that are drawn, at most.
 _DOTS = 600
+#: the axis of a long run ends at the largest sample, or at so many times its p99 when that is less.
+_REACH = 1.4
 _SERIES = 6
 
 
@@ -119,7 +123,10 @@ def timeline(run: LongRun, *, key: str) -> Safe:
     picked = set(chosen(run.samples_ns, _DOTS))
     x = linear([0, loop], _FRAME.left, _FRAME.right, zero=True)
     x = Scale(low=0, high=loop, start=x.start, end=x.end, log=False, ticks=tuple(t for t in x.ticks if t <= loop))
-    y = linear([0.0, *(run.samples_ns[i] / 1e6 for i in picked)], _FRAME.bottom, _FRAME.top, zero=True, count=4)
+    ordered = sorted(run.samples_ns)
+    usual = max(nearest_rank(ordered, 99) / 1e6, *(w.p50_ms for w in found.windows))
+    y = linear([0.0, min(ordered[-1] / 1e6, _REACH * usual)], _FRAME.bottom, _FRAME.top, zero=True, count=4)
+    beyond = len(ordered) - bisect_right(ordered, y.high * 1e6)
     at, dots = 0, []
     for i, sample in enumerate(run.samples_ns):
         at += sample
@@ -141,7 +148,17 @@ def timeline(run: LongRun, *, key: str) -> Safe:
             text(where + 4, _FRAME.bottom - 6, f"throttled from {found.throttled_at_s:.0f} s", kind="t note"),
         ]
     name = f"{run.model} {run.label}: latency over {loop:.0f} s"
-    said = f"{count(found.samples, 'sample')}, {len(picked)} drawn. {summary(run)}"
+    said = f"{count(found.samples, 'sample')}, {len(picked)} drawn, {beyond} beyond the top. {summary(run)}"
+    if beyond:
+        parts.append(
+            text(
+                _FRAME.right,
+                _FRAME.top - 11,
+                f"▴ {count(beyond, 'sample')} beyond, up to {milliseconds(ordered[-1] / 1e6)} ms",
+                kind="t note",
+                anchor="end",
+            )
+        )
     return picture(WIDTH, HEIGHT, *parts, key=key, title=name, description=said)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from device_bench.report.data import Report, Row
 from device_bench.report.svg import Safe, el, marker
@@ -20,9 +21,14 @@ _CODES = {
 _OTHER = 5
 
 
+@cache
+def _known() -> tuple[str, ...]:
+    return tuple(all_targets())
+
+
 def look(target: str) -> int:
     """The index of a target's colour and shape."""
-    known = list(all_targets())
+    known = _known()
     return min(known.index(target), _OTHER) if target in known else _OTHER
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +36,12 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Covered:
-    """One artifact's nodes: how many were left to the fallback, the shares as a bar, and how they were counted as far as
-    this artifact differs from the target's others (some targets list their ops there)."""
+    """One artifact's nodes.
+
+    Attributes:
+        left: to the fallback.
+        note: how they were counted, as far as that differs from the target's other artifacts: some list their ops.
+    """
 
     model: str
     build: Build
@@ -142,9 +145,13 @@ def _clouds(report: Report, model: str) -> list[Figure]:
         key = f"d{report.models.index(model)}-{index}"
         made = clouds(rows, key=key, title=f"{model} on {device.name}: latency distributions")
         if made is not None:
-            image, drawn, total = made
-            note = f"{drawn:,} of {text.count(total, 'sample')} drawn."
-            found.append(Figure(title=device.name, image=image, note=note, badge="emulated" if device.emulated else ""))
+            note = f"{made.drawn:,} of {text.count(made.total, 'sample')} drawn."
+            if made.beyond:
+                verb = "lies" if made.beyond == 1 else "lie"
+                note += f" {made.beyond:,} {verb} beyond the right edge (▸), "
+                note += f"the largest at {text.milliseconds(made.largest_ms, unit=True)}."
+            badge = "emulated" if device.emulated else ""
+            found.append(Figure(title=device.name, image=made.image, note=note, badge=badge))
     return found
 
 
@@ -167,10 +174,11 @@ def _coverage(report: Report) -> list[tuple[str, str, list[Covered]]]:
 
 def _common(texts: Sequence[str]) -> str:
     """What all texts begin with, cut where a clause ends."""
-    shared = os.path.commonprefix(list(texts))
-    if all(t == shared for t in texts):
-        return shared
-    return shared[: max(shared.rfind(": "), shared.rfind("; "), -1) + 1]
+    low, high = min(texts, default=""), max(texts, default="")  # what these two share, all do
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    if low == high:
+        return low
+    return low[: max(low.rfind(": ", 0, same), low.rfind("; ", 0, same)) + 1]
 
 
 def _device_figures(index: int, device: Device) -> list[Figure]:

@@ -105,6 +105,8 @@ def row_of(
         if times["peak_mb"] is not None and measured.peak_mb is None:
             words.append("INCONCLUSIVE")
             doubts.append("peak memory is not known there")
+        if measured.emulated and limits:
+            words.append("INCONCLUSIVE")  # whatever the limits are: nobody ships to an emulated device
         if measured.stale:
             doubts.append("other bytes were measured than lie in the output folder now")
             words.append("INCONCLUSIVE" if limits else None)

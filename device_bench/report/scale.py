@@ -34,6 +34,13 @@ class Scale:
         share = math.log(at / low) / math.log(high / low) if self.log else (at - low) / (high - low)
         return self.start + share * (self.end - self.start)
 
+    def value(self, pixel: float) -> float:
+        """The value at a pixel."""
+        share = (pixel - self.start) / (self.end - self.start)
+        if self.log:
+            return self.low * math.exp(share * math.log(self.high / self.low))
+        return self.low + share * (self.high - self.low)
+
     def label(self, tick: float) -> str:
         """A tick as text: no more digits than its neighbours need."""
         if abs(tick) >= 10_000:
@@ -57,7 +64,7 @@ def linear(values: Sequence[float], start: float, end: float, *, zero: bool = Fa
     """
     low, high = (min(0.0, *values) if zero else min(values)), max(values)
     if high - low < 1e-9 * max(abs(high), 1e-9):
-        pad = abs(high) * 0.05 or 0.5
+        pad = abs(high) * 0.02 or 0.5
         low, high = (low if zero and low == 0 else low - pad), high + pad
     elif not zero:
         low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from device_bench.report.data import Build, Metric, Row
 from device_bench.report.marks import code, look, usual
@@ -93,7 +93,7 @@ def _plot(
     unit: str,
 ) -> Safe:  # fmt: skip
     x = fitting([d.cost for d in dots], _FRAME.left + 14, _FRAME.right - 14)
-    y = linear([*(d.worth for d in dots), metric.reference], _FRAME.bottom - 8, _FRAME.top + 8, count=4)
+    y = _worth([*(d.worth for d in dots), metric.reference])
     best = front([(d.cost, d.worth) for d in dots]) if believed else []
     parts: list[str] = [
         *y_axis(_FRAME, y, metric.name),
@@ -114,6 +114,14 @@ def _plot(
             parts.append(line(px - 7, py + 7, px + 7, py - 7, "strike"))
     parts += _labels(dots, best, x, y)
     return picture(WIDTH, HEIGHT, *parts, key=key, title=title, description=_describe(dots, best, metric, unit))
+
+
+def _worth(values: Sequence[float]) -> Scale:
+    """The axis of the metric; where all values are shares, it ends at 1."""
+    y = linear(values, _FRAME.bottom - 8, _FRAME.top + 8, count=4)
+    if y.high > 1 >= max(values):
+        return replace(y, high=1.0, ticks=tuple(t for t in y.ticks if t <= 1 + 1e-9))
+    return y
 
 
 def _reference(y: Scale, value: float) -> list[Safe]:
