@@ -173,6 +173,12 @@ def bench_results(session: nox.Session) -> None:
     _python(session, "-m", "tests.bench_results", *session.posargs, group="tests")
 
 
+@nox.session(name="bench-web-harness")
+def bench_web_harness(session: nox.Session) -> None:
+    """Compare the web harness's figures with a bare page's loop in the same browser."""
+    _python(session, "-m", "tests.bench_web", *session.posargs, group="bench-web")
+
+
 @nox.session
 def emulator(session: nox.Session) -> None:
     """Start emulated Android devices that the real adb connects to; Ctrl-C ends them."""

@@ -1,19 +1,12 @@
-"""A stand-in for Core ML's models where there is no Core ML: it computes with the MIL evaluator, and says that it is one.
-
-``python -m tests.fake_coreml JOB.json`` is the harness process with this stand-in. A job's option ``fault`` makes it
-misbehave: ``refuse``, ``fail``, ``nameless``, ``no-plan``.
-"""
+"""A stand-in for Core ML's models where there is no Core ML: it computes with the MIL evaluator, and says so."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from device_bench.harness.python.__main__ import carry_out, leave
-from device_bench.harness.python.coreml_engine import CoreMlEngine, Model
+from device_bench.harness.python.coreml_engine import Model
 from targets import mil
 
 WHY = "Edgeport's MIL evaluator computes in place of Core ML"
@@ -35,7 +28,11 @@ class FakeModel:
 
 
 class FakeModels:
-    """See :class:`device_bench.harness.python.coreml_engine.Models`."""
+    """See :class:`device_bench.harness.python.coreml_engine.Models`.
+
+    Args:
+        fault: how it misbehaves: ``refuse``, ``fail``, ``nameless``, ``no-plan``.
+    """
 
     fake: str | None = WHY
 
@@ -55,8 +52,3 @@ class FakeModels:
         if self._fault == "no-plan":
             raise ValueError("MLComputePlan is not supported.")
         return {"cpu": 2, "ane": 7} if unit in ("ALL", "CPU_AND_NE") else {"cpu": 9}
-
-
-if __name__ == "__main__":
-    _fault = json.loads(Path(sys.argv[1]).read_text())["options"].get("fault", "")
-    leave(carry_out(Path(sys.argv[1]), lambda: CoreMlEngine(FakeModels(_fault))))

@@ -6,6 +6,7 @@ Core ML itself runs on macOS only: nothing here shows that a Mac gives these ans
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -22,14 +23,15 @@ from device_bench import measurement
 from device_bench import options as cli
 from device_bench.artifacts import Artifact, find
 from device_bench.contract import HarnessRun
-from device_bench.harness.python.coreml_engine import UNITS, planned
+from device_bench.harness.python import __main__ as process
+from device_bench.harness.python.coreml_engine import UNITS, CoreMlEngine, planned
 from device_bench.job import OUTPUTS_ONLY, make_data
 from device_bench.options import LabOptions
 from device_bench.platforms import apple
 from device_bench.platforms.python_host import HostPlace, PythonHarness
 from tests.conftest import ROOT, environment
 from tests.device.built import make_out
-from tests.fake_coreml import WHY
+from tests.fake_coreml import WHY, FakeModels
 
 _VERIFIED = {
     "verification": {
@@ -119,13 +121,17 @@ def test_threads_are_core_mls_own(out: Path) -> None:
 
 
 class Fake(PythonHarness):
-    """The harness with the stand-in in its process."""
+    """The harness with the stand-in, in this process: importing coremltools anew for each run takes long."""
 
     def __init__(self, fault: str = "") -> None:
-        super().__init__("coreml", "coreml", lambda variant: {"unit": variant, "fault": fault})
+        super().__init__("coreml", "coreml", lambda variant: {"unit": variant})
+        self._fault = fault
 
-    def command(self, arguments: list[str]) -> list[str | Path]:
-        return [sys.executable, "-m", "tests.fake_coreml", *arguments]
+    def _run(self, arguments: list[str], timeout: float) -> object:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            code = process.carry_out(Path(arguments[0]), lambda: CoreMlEngine(FakeModels(self._fault)))
+        return subprocess.CompletedProcess(arguments, code, printed.getvalue().encode(), b"")
 
 
 def measured(out: Path, artifact: Artifact, fault: str = "", *, emulated: bool = True) -> HarnessRun:

@@ -29,6 +29,14 @@ _CHECKED = {
     "kotlin": "Its syntax is checked; it was not compiled against the Android library, nor run on a device.",
     "swift": "Its syntax is checked; it was not compiled on a Mac, nor run on a device.",
 }
+_PAGE = (
+    "In a browser: serve this folder from any static host (`python -m http.server`) and open `harness/web/`. The page "
+    "runs the self-test vectors, measures the model in that browser and takes pictures, where the model does; it asks "
+    "for nothing outside of this folder. Threads and a fine clock need a host that sends "
+    "`Cross-Origin-Opener-Policy: same-origin` and `Cross-Origin-Embedder-Policy: require-corp`; without them it runs "
+    "on one thread, and says so. `?artifact=PRECISION` and `?threads=N` choose.",
+    "",
+)
 #: the places of inputs in a .tflite, which may not be the contract's order
 _ORDER = """
 import json, sys
@@ -96,6 +104,7 @@ def _text(options: BundleOptions, chosen: Chosen, contract: Mapping[str, Any], p
         f"Check it first: `nox -s verify-bundle -- {record.name}-{chosen.platform}-{options.version}.zip` compares "
         "every file with its hash and runs the self-test vectors in each runtime.",
         "",
+        *(_PAGE if options.harness and chosen.platform == "web" else ()),
         "## Artifacts",
         "",
         "| target | precision | file | size | runtime, at least | verified in | metric (PyTorch) | largest error |",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from build.errors import EdgeportError
 from device_bench.harness.python.engine import Failure, Loop, Plan, Scalar
@@ -62,6 +63,11 @@ class CoreMl:
 
     fake: str | None = None
 
+    def __init__(self) -> None:
+        # coremltools imports torch where it is installed, for its converters: seconds and memory that no app spends.
+        sys.modules.setdefault("torch", cast(Any, None))
+        import coremltools  # noqa: F401  (now: its import is no part of loading a model)
+
     def load(self, package: Path, unit: str) -> Model:
         """See :class:`Models`."""
         import coremltools as ct
@@ -94,8 +100,6 @@ class CoreMlEngine:
     """See :class:`device_bench.harness.python.engine.Engine`. Core ML chooses its own threads."""
 
     def __init__(self, models: Models | None = None) -> None:
-        import coremltools  # noqa: F401  (now: it takes seconds, which are no part of loading a model)
-
         self._models: Models = models or CoreMl()
         self.runtime = "Core ML" if self._models.fake is None else "fake Core ML"
         self.version = f"macOS {platform.mac_ver()[0] or 'none'}, coremltools {version()}"
