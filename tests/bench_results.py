@@ -17,16 +17,17 @@ from tests.results import measurements as made
 _PER_RUN = 500
 _READ = """
 import sys, time
-started = time.monotonic()
+now = time.process_time
+started = now()
 from device_bench.store import Query, open_results
 store = open_results(sys.argv[1])
-opened = time.monotonic()
+opened = now()
 cells = store.cells(Query(devices=("device-1",), targets=("litert", "executorch")))
 medians = sorted(c.p50_ms for c in cells)
-filtered = time.monotonic()
+filtered = now()
 newest = store.latest()
-done = time.monotonic()
-print(f"open {opened - started:.2f} s; filter to {sum(len(c.measurements) for c in cells)} and summarise "
+done = now()
+print(f"of the CPU: open {opened - started:.2f} s; filter to {sum(len(c.measurements) for c in cells)} and summarise "
       f"{filtered - opened:.2f} s; newest of each of {len(newest)} cells out of all {done - filtered:.2f} s; "
       f"{len(store.problems())} problems")
 """

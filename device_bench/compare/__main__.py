@@ -14,7 +14,7 @@ from build.entry import main as run_as_process
 from build.errors import GateError, InputError
 from device_bench.compare import output
 from device_bench.compare.pair import Comparison, Rules, compare
-from device_bench.compare.sides import FORMS, open_side
+from device_bench.compare.sides import FORMS, Stores, open_side
 from device_bench.store import cli
 
 #: what ``--fail-on`` may name.
@@ -48,7 +48,8 @@ def _compare(raw: argparse.Namespace) -> int:
         seed=raw.seed,
     )
     with ExitStack() as stack:
-        a, b = (open_side(text, raw.results, cli.query(raw), stack) for text in (raw.a, raw.b))
+        stores = Stores(stack)
+        a, b = (open_side(text, raw.results, cli.query(raw), stores) for text in (raw.a, raw.b))
         if (a.kind == "device") != (b.kind == "device"):
             raise InputError("a device is compared with a device", remedy="Write device:NAME for both, or for neither.")
         if a.store.place == b.store.place and a.cells == b.cells:

@@ -36,19 +36,38 @@ class Side:
     cells: tuple[Cell, ...]
 
 
-def open_side(text: str, results: str, query: Query, stack: ExitStack) -> Side:
+class Stores:
+    """Results that are open while both sides are read: each place once."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._opened: dict[str, ResultStore] = {}
+
+    def open(self, place: str | Path) -> ResultStore:
+        """See :func:`device_bench.store.open_results`."""
+        name = str(place) if "://" in str(place) else str(Path(place).resolve())
+        if name not in self._opened:
+            self._opened[name] = open_results(place)
+            self._stack.callback(self._opened[name].close)
+        return self._opened[name]
+
+    def temporary(self) -> Path:
+        """A folder that is removed in the end."""
+        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgeport-branch-")))
+
+
+def open_side(text: str, results: str, query: Query, stores: Stores) -> Side:
     """What a word of the command line means.
 
     Args:
         results: ``--results``: where names of runs, devices and versions are looked up.
         query: what both sides are narrowed to.
-        stack: closed when the side is no longer read.
+        stores: open for as long as the side is read.
 
     Raises:
         InputError: it is none of these, or nothing was measured there.
     """
-    kind, store, narrowed = _resolve(text, results, query, stack)
-    stack.callback(store.close)
+    kind, store, narrowed = _resolve(text, results, query, stores)
     cells = tuple(store.latest(narrowed))
     if not cells:
         raise InputError(f"'{plain(text, 120)}' has no measurements that fit", remedy=_known(store, kind))
@@ -56,30 +75,30 @@ def open_side(text: str, results: str, query: Query, stack: ExitStack) -> Side:
 
 
 def _resolve(
-    text: str, results: str, query: Query, stack: ExitStack
+    text: str, results: str, query: Query, stores: Stores
 ) -> tuple[Literal["run", "results", "device", "version", "branch"], ResultStore, Query]:
     word, colon, rest = text.partition(":")
     if colon and word == "device":
         if query.devices:
             raise InputError("--device narrows both sides to one device: leave it out to compare two devices")
-        return "device", open_results(results), replace(query, devices=(rest,))
+        return "device", stores.open(results), replace(query, devices=(rest,))
     if colon and word == "version":
         versions.check(rest)
-        return "version", open_results(results), replace(query, version=rest)
+        return "version", stores.open(results), replace(query, version=rest)
     if colon and word == "branch":
-        return "branch", _branch(rest, stack), query
+        return "branch", _branch(rest, stores), query
     if "://" in text:
-        return "results", open_results(text), query
+        return "results", stores.open(text), query
     folder = Path(text)
     if folder.is_dir():
         place = folder.resolve()
         if place.name.startswith("run-"):
-            return "run", open_results(place.parent), replace(query, runs=(place.name,))
+            return "run", stores.open(place.parent), replace(query, runs=(place.name,))
         if any(place.glob("run-*")):
-            return "results", open_results(place), query
+            return "results", stores.open(place), query
         raise InputError(f"'{plain(text, 120)}' is neither a run of the lab nor a folder with such runs")
     if text.startswith("run-") and "/" not in text:
-        store = open_results(results)
+        store = stores.open(results)
         found = [run.name for run in store.runs() if run.name.startswith(text)]
         if text in found or len(found) == 1:
             return "run", store, replace(query, runs=(text if text in found else found[0],))
@@ -98,13 +117,13 @@ def _known(store: ResultStore, kind: str) -> str:
     return f"The newest runs there: {', '.join(plain(n, 60) for n in names) or 'none'}."
 
 
-def _branch(text: str, stack: ExitStack) -> ResultStore:
+def _branch(text: str, stores: Stores) -> ResultStore:
     """The results that are committed at a revision, taken out of git into a temporary folder."""
     ref, _, folder = text.partition(":")
     folder = folder or "results"
     if not ref or ref.startswith("-") or folder.startswith(("-", "/")) or ".." in folder.split("/"):
         raise InputError(f"branch:{plain(text, 100)}: not understood", remedy="Write branch:REF or branch:REF:FOLDER.")
-    place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgeport-branch-")))
+    place = stores.temporary()
     archive = place / "tree.tar"
     with archive.open("wb") as stream:
         done = transfer(
@@ -123,4 +142,4 @@ def _branch(text: str, stack: ExitStack) -> ResultStore:
             tree.extractall(results, filter="data")
     except (tarfile.TarError, OSError) as error:
         raise InputError(f"the results of branch '{plain(ref, 80)}' cannot be used: {plain(error)}") from error
-    return open_results(results)
+    return stores.open(results)

@@ -135,8 +135,7 @@ class Row:
     """One line of the decision table.
 
     Attributes:
-        build: None when the artifact that was measured is not in the output folder.
-        measured: None when it was measured nowhere.
+        build, measured: None when it is not in the output folder; when it was measured nowhere.
         verdict: None when no budget applies.
         fails: why it is FAIL: limits that are broken, a build that failed, outputs that are wrong.
         doubts: why its figures do not count, or what is not known.
@@ -276,8 +275,7 @@ class Report:
     """Everything that is shown. Models, targets, precisions and devices are in the order of showing.
 
     Attributes:
-        runs: names of the runs whose measurements are shown.
-        first, last: when the first and the last of them started; empty without any.
+        runs: those whose measurements are shown; ``first``, ``last``: when these started, empty without any.
         taken: measurements that are shown, and ``failed`` of the same runs.
     """
 

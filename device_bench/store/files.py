@@ -112,35 +112,38 @@ class FolderFiles:
 
         try:
             with os.scandir(self.root / folder) as entries:
-                found = sorted(entries, key=lambda e: e.name)
+                found = list(entries)
         except OSError as error:
             problem(folder or ".", f"it cannot be listed: {error.strerror or error}")
             return
+        of_device = folder.startswith("run-") and folder.count("/") == 1
         for entry in found:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name.startswith("."):
+            name = entry.name
+            path = f"{folder}/{name}" if folder else name
+            if name.startswith("."):
                 continue
             try:
-                path.encode("utf-8")
+                if not name.isascii():
+                    path.encode("utf-8")
                 info = entry.stat(follow_symlinks=False)
             except UnicodeEncodeError:
                 problem(path, "its name is not text")
                 continue
             except OSError:
                 continue  # it was removed since
-            if stat.S_ISLNK(info.st_mode):
-                problem(path, "it is a symbolic link, which is not followed")
-            elif stat.S_ISDIR(info.st_mode):
-                if path == MANIFESTS or (path.startswith("run-") and path.count("/") < 2):
-                    self._walk(path, stamps, problems)
+            if stat.S_ISREG(info.st_mode):
+                if (of_device and name.endswith(".json")) or kind_of(path) is not None:
+                    stamps[path] = f"{info.st_size} {info.st_mtime_ns} {info.st_ctime_ns} {info.st_ino}"
                 else:
-                    problem(path, "it is no folder of the lab")
-            elif not stat.S_ISREG(info.st_mode):
+                    problem(path, "it is no file of the lab")
+            elif stat.S_ISLNK(info.st_mode):
+                problem(path, "it is a symbolic link, which is not followed")
+            elif not stat.S_ISDIR(info.st_mode):
                 problem(path, "it is not a regular file")
-            elif kind_of(path) is None:
-                problem(path, "it is no file of the lab")
+            elif path == MANIFESTS or (path.startswith("run-") and path.count("/") < 2):
+                self._walk(path, stamps, problems)
             else:
-                stamps[path] = f"{info.st_size} {info.st_mtime_ns} {info.st_ctime_ns} {info.st_ino}"
+                problem(path, "it is no folder of the lab")
 
     def read(self, path: str) -> bytes | None:
         """See :class:`Files`."""

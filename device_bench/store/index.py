@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 NAME = ".index.sqlite"
 _APPLICATION = 0x45647270  # "Edrp"
 #: of the tables below, and of how a file becomes a row: raise it when either changes.
-_VERSION = 1
+_VERSION = 2
 _BATCH = 500
 _BUSY_SECONDS = 60.0
 _TABLES = (
@@ -40,6 +40,7 @@ _TABLES = (
     + ", ".join(f"{name} {kind}" for name, kind in columns.COLUMNS.items())
     + ", facts INTEGER NOT NULL, twin TEXT)",
     "CREATE INDEX by_what ON measurements (model, target, precision, device)",
+    "CREATE INDEX by_device ON measurements (device, target)",
     "CREATE INDEX by_run ON measurements (run)",
 )
 _OWNED = ("measurements", "runs", "manifests", "files")

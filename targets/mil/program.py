@@ -12,7 +12,7 @@ from build.errors import VerificationError
 
 from .blobs import WeightFiles
 from .graph import Block, DimRange, Node, Ref, ValueInfo
-from .reader import GraphReader, described, model_file, read_specification
+from .reader import INTERFACE_TYPES, GraphReader, described, model_file, read_specification
 from .registry import OPERATIONS
 from .weights import float_ops
 
@@ -95,16 +95,20 @@ def _prepare(block: Block, outer: Mapping[str, Any], version: int) -> Block:
     return replace(block, nodes=_with_frees(block, nodes), constants=constants)
 
 
-def _output_infos(block: Block, names: list[str]) -> tuple[ValueInfo, ...]:
+def _output_infos(block: Block, declared: tuple[ValueInfo, ...]) -> tuple[ValueInfo, ...]:
+    """What the program gives for each output that an app is told of: the two must agree on its element type."""
     types = {slot.name: slot.type for node in block.nodes for slot in node.outputs}
     types |= {slot.name: slot.type for slot in block.inputs}
     infos: list[ValueInfo] = []
-    for name in names:
+    for told in declared:
+        name = told.name
         if name not in block.outputs or name not in types:
             raise VerificationError(f"the package declares an output {name} that its program does not give")
         kind = types[name]
         if kind.shape is None:
             raise VerificationError(f"the program does not even declare the rank of its output {name}")
+        if kind.dtype != told.dtype and kind.dtype in INTERFACE_TYPES:
+            raise VerificationError(f"output {name} is {told.dtype} to an app but {kind} inside")
         shape = tuple(DimRange(lo=0, hi=None) if d is None else d for d in kind.shape)
         infos.append(ValueInfo(name=name, dtype=kind.dtype, shape=shape))
     return tuple(infos)
@@ -151,7 +155,7 @@ def load(package: Path) -> Program:
     version = int(function.opset.removeprefix("CoreML")) + 1  # CoreML5, the first, belongs to specification 6
     inputs, states = described(declared.input), described(declared.state)
     _check_inputs(block, inputs + states)
-    outputs = _output_infos(block, [o.name for o in declared.output])
+    outputs = _output_infos(block, described(declared.output))
     counts = Counter(node.op for node in _walk(block) if node.op != "const")
     return Program(
         inputs=inputs,

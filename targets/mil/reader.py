@@ -16,6 +16,8 @@ from .dtypes import PROTO_NAMES, to_torch, unpack
 from .graph import Block, DimRange, Literal, Node, Ref, Slot, ValueInfo, ValueType
 
 _MULTI_ARRAY_TYPES = {"FLOAT32": "fp32", "FLOAT16": "fp16", "INT32": "int32", "INT8": "int8"}
+#: element types that cross the interface as they are; coremltools lets others cross as one of these.
+INTERFACE_TYPES = frozenset(_MULTI_ARRAY_TYPES.values())
 
 
 def model_file(package: Path) -> Path:

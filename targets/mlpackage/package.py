@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from build.cache import sha256_file
 from build.errors import VerificationError
 
 SPEC = Path("Data/com.apple.CoreML/model.mlmodel")
+WEIGHTS = Path("Data/com.apple.CoreML/weights/weight.bin")
+#: sha256 of the weight file, in the package's own metadata.
+WEIGHTS_KEY = "edgeport.weights_sha256"
 MANIFEST = Path("Manifest.json")
 
 #: coremltools's map from ExecuTorch's debug handles, of which we have none; the package's manifest does not list it.
@@ -41,7 +45,8 @@ def read_spec(package: Path) -> Any:
 def finish(package: Path, metadata: Mapping[str, str]) -> None:
     """Add our metadata and take out what differs from run to run: random identifiers and the order of maps."""
     spec = read_spec(package)
-    for key, value in metadata.items():
+    weights = {WEIGHTS_KEY: sha256_file(package / WEIGHTS)} if (package / WEIGHTS).is_file() else {}
+    for key, value in {**metadata, **weights}.items():
         spec.description.metadata.userDefined[key] = value
     (package / SPEC).write_bytes(spec.SerializeToString(deterministic=True))
     (package / _DEBUG).unlink(missing_ok=True)
@@ -50,6 +55,21 @@ def finish(package: Path, metadata: Mapping[str, str]) -> None:
     manifest["itemInfoEntries"] = {fresh[old]: item for old, item in manifest["itemInfoEntries"].items()}
     manifest["rootModelIdentifier"] = fresh[manifest["rootModelIdentifier"]]
     (package / MANIFEST).write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
+
+
+def check_weights(package: Path, metadata: Mapping[str, str]) -> None:
+    """Compare the weight file with the hash that the package keeps of it.
+
+    Raises:
+        VerificationError: they differ, or one of them is missing.
+    """
+    found = sha256_file(package / WEIGHTS) if (package / WEIGHTS).is_file() else ""
+    wanted = metadata.get(WEIGHTS_KEY, "")
+    if found != wanted:
+        raise VerificationError(
+            f"{package.name}: the weights are not those that were saved (sha256 {found[:12] or 'none'}…, "
+            f"{wanted[:12] or 'none'}… when it was made)"
+        )
 
 
 def names(spec: Any) -> tuple[list[str], list[str]]:

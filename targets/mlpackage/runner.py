@@ -13,7 +13,7 @@ from targets.checks import check_inputs, check_outputs, range_text, signature_fr
 from targets.contract import DynamicDim, Signature, TensorSpec
 from targets.mlpackage import deployment
 from targets.mlpackage.features import CARRIER, from_carrier, listed_shapes, to_carrier
-from targets.mlpackage.package import read_spec
+from targets.mlpackage.package import check_weights, read_spec
 from targets.mlpackage.state import load_initial
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class PackageRunner:
         metadata = read_spec(package).description.metadata.userDefined
         if SIGNATURE_KEY not in metadata:
             raise VerificationError(f"{package.name} does not hold the program's signature")
+        check_weights(package, metadata)
         if TARGET_KEY not in metadata:
             raise VerificationError(f"{package.name} does not say which deployment target it is for")
         deployment.check(self._program, metadata[TARGET_KEY], package.name)

@@ -24,8 +24,10 @@ MODEL = built.MODEL
 FILES: Mapping[tuple[str, str], Path] = {
     ("ort_web", "fp32"): DATA / "ort_web-fp32.onnx",
     ("ort_web", "int8-static"): DATA / "ort_web-int8-static.onnx",
+    ("ort_web", "int8-dynamic"): DATA / "ort_web-int8-dynamic.onnx",
     ("litert", "fp32"): built.DATA / "model.tflite",
     ("litert", "int8-static"): DATA / "litert-int8-static.tflite",
+    ("litert", "int8-dynamic"): DATA / "litert-int8-dynamic.tflite",
 }
 _MAIN = {"ort_web": ("model.onnx", "forward"), "litert": ("model.tflite", "serving_default")}
 PREPROCESSING = {

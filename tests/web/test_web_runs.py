@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.web.conftest import Bench
-from tests.web.support import FILES, make_out
+from tests.web.support import make_out
 
 
 @pytest.mark.slow
@@ -15,7 +17,8 @@ def test_both_engines_at_two_precisions_and_thread_counts(bench: Bench) -> None:
     run = bench("--precisions", "fp32,int8-static", "--sweep", "threads=1,2")
     assert run.code == 0, run.stdout + run.stderr
     assert len(run.measurements) == 8
-    for target, precision in FILES:
+    cells = itertools.product(("ort_web", "litert"), ("fp32", "int8-static"))
+    for target, precision in cells:
         for threads in (1, 2):
             found = run.of(target, precision, threads)
             assert found["status"] == "ok", found["error"]
@@ -78,6 +81,35 @@ def test_a_gpu_in_software_computes_right_and_never_passes_a_budget(tmp_path: Pa
         assert found["accuracy"]["changed_decisions"] == 0
         assert not found["host"]["flagged"], found["host"]["why"]
     assert {r["verdict"]["word"] for r in run.rows} == {"INCONCLUSIVE"}
+
+
+@pytest.mark.slow
+def test_a_gpu_that_takes_a_part_of_a_model_is_no_secret(bench: Bench) -> None:
+    """ONNX Runtime runs the rest on the CPU, and the record says so; LiteRT.js would move all of it, and fails."""
+    run = bench("--software-gpu", "--variants", "webgpu", "--precisions", "int8-dynamic")
+    assert run.code == 8
+    onnx, litert = run.of("ort_web", "int8-dynamic"), run.of("litert", "int8-dynamic")
+    assert onnx["status"] == "ok", onnx["error"]
+    assert onnx["details"]["provider"] == "webgpu, some nodes on wasm"
+    assert not onnx["host"]["flagged"], onnx["host"]["why"]
+    assert litert["status"] == "failed"
+    assert "would fall back to wasm" in litert["error"]["message"]
+
+
+def test_a_failed_build_is_named_and_the_others_are_measured(tmp_path: Path, bench: Bench) -> None:
+    out = make_out(tmp_path / "out")
+    path = out / "digits_cnn" / "litert" / "fp32" / "manifest.json"
+    value = json.loads(path.read_text())
+    value |= {"status": "failed:metric", "error": {"code": "verification-failed", "message": "not good enough"}}
+    path.write_text(json.dumps(value))
+    run = bench(out=out)
+    assert run.code == 8
+    assert run.of("ort_web")["status"] == "ok"
+    words = "digits_cnn litert fp32 cannot be measured: its build ended with failed:metric: not good enough"
+    assert words in run.stdout
+    alone = bench("--targets", "litert", out=out)
+    assert alone.code == 2
+    assert words in alone.stderr
 
 
 def test_without_a_gpu_that_provider_fails_and_the_others_are_kept(bench: Bench) -> None:

@@ -3,7 +3,6 @@
 import { fixShapes } from './tflite.js';
 
 const DTYPES = { float32: 'F32', int32: 'I32', uint8: 'U8' };
-const ARRAYS = { float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
 /**
  * @param options {provider, threads, module, folder, shapes: call -> {name: sizes}}
@@ -15,6 +14,7 @@ export async function engine(options) {
   let model = null;
   let bytes = null;
   let pool = 1;
+  // Kept: the one that is timed, which comes first, and the last one. Each holds the whole model's weights.
   const compiled = new Map();
   const fixed = new Set();
 
@@ -24,9 +24,14 @@ export async function engine(options) {
     for (const [name, { dims }] of Object.entries(inputs)) shapes[name] = dims;
     const key = JSON.stringify([call.entry, shapes]);
     if (!compiled.has(key)) {
+      const [, last] = compiled.keys();
+      if (last !== undefined) {
+        compiled.get(last).delete();
+        compiled.delete(last);
+      }
       const ready = fixShapes(bytes, call.entry, shapes);
       ready.fixed.forEach((line) => fixed.add(line));
-      compiled.set(key, await litert.loadAndCompile(ready.bytes, compileOptions()));
+      compiled.set(key, await litert.loadAndCompile(ready.bytes, compileOptions()).catch(explain));
       requireProvider(compiled.get(key));
     }
     return compiled.get(key);
@@ -98,6 +103,11 @@ async function readBack(result) {
   return read;
 }
 
+function explain(error) {
+  const more = /Element type/.test(String(error)) ? ` Its inputs and outputs can be ${Object.keys(DTYPES).join(', ')}.` : '';
+  throw new Error(`LiteRT.js: ${error.message || error}${more}`);
+}
+
 /** An input in the dtype that the file has: 64-bit integers are 32-bit ones there. */
 function converted(detail, { dtype, data }) {
   if (DTYPES[detail.dtype] === dtype) return data;
@@ -107,5 +117,5 @@ function converted(detail, { dtype, data }) {
       return Number(value);
     });
   }
-  throw new Error(`LiteRT.js takes ${detail.dtype} for '${detail.name}', not ${dtype}; it knows ${Object.keys(ARRAYS)}`);
+  throw new Error(`LiteRT.js takes ${detail.dtype} for '${detail.name}', not ${dtype}`);
 }
