@@ -1,7 +1,7 @@
 """What a long run shows: how fast a device is at its best, how fast it stays, and when it began to throttle.
 
 The time axis comes from the samples themselves, which follow one another: it is cut into equal windows, each with a
-median. The peak is the fastest stretch of three windows; the steady state is the last third of the run, as in MLPerf
+median. The peak is the fastest tenth of it; the steady state is the last third of the run, as in MLPerf
 Mobile's and 3DMark's long runs, where phones have settled. Standard library only.
 """
 
@@ -23,7 +23,8 @@ LEAST_IN_WINDOW = 20
 LEAST_WINDOWS = 6
 #: the steady state begins this share of the run before its end.
 STEADY_SHARE = 1 / 3
-_PEAK_WINDOWS = 3
+_PEAK_SHARE = 1 / 10
+_LEAST_PEAK = 3
 #: throttling began where windows leave the peak by a third of what the steady state loses, and by this share at least.
 _LEAST_RISE = 0.05
 #: share of the later windows that must stay above that: clocks that are lowered come back for moments.
@@ -87,14 +88,15 @@ def analyse(samples_ns: Sequence[int], *, loop_ns: int | None = None) -> Sustain
     windows = tuple(
         Window(start_s=round(start / 1e9, 6), p50_ms=_median(g) / 1e6, samples=len(g)) for start, g in groups
     )
-    at = _peak(windows)
-    peak = [s for _, group in groups[at : at + _PEAK_WINDOWS] for s in group]
+    width = max(round(len(windows) * _PEAK_SHARE), _LEAST_PEAK)
+    at = _peak(windows, width)
+    peak = [s for _, group in groups[at : at + width] for s in group]
     steady_from = total * (1 - STEADY_SHARE)
     steady = [s for s, end in zip(samples_ns, ends, strict=True) if end > steady_from] or list(samples_ns)
     figures = summarise(peak), summarise(steady)
     slowdown = figures[1].p50_ms / figures[0].p50_ms - 1 if figures[0].p50_ms else 0.0
     throttled = slowdown > THROTTLED_DRIFT if len(windows) >= LEAST_WINDOWS else None
-    stretch = (groups[at + _PEAK_WINDOWS][0] if at + _PEAK_WINDOWS < len(groups) else total) - groups[at][0]
+    stretch = (groups[at + width][0] if at + width < len(groups) else total) - groups[at][0]
     return Sustained(
         seconds=round(total / 1e9, 6),
         samples=len(samples_ns),
@@ -105,7 +107,7 @@ def analyse(samples_ns: Sequence[int], *, loop_ns: int | None = None) -> Sustain
         steady_per_second=round(len(steady) * 1e9 / max(total * STEADY_SHARE, 1), 3),
         slowdown=round(slowdown, 4),
         throttled=throttled,
-        throttled_at_s=_began(windows, at, slowdown) if throttled else None,
+        throttled_at_s=_began(windows, at, width, slowdown) if throttled else None,
     )
 
 
@@ -133,14 +135,14 @@ def _median(samples: Sequence[int]) -> int:
     return nearest_rank(sorted(samples), 50)
 
 
-def _peak(windows: Sequence[Window]) -> int:
+def _peak(windows: Sequence[Window], width: int) -> int:
     """The first of the windows that are fastest together."""
-    starts = range(max(len(windows) - _PEAK_WINDOWS + 1, 1))
-    return min(starts, key=lambda i: statistics.median(w.p50_ms for w in windows[i : i + _PEAK_WINDOWS]))
+    starts = range(max(len(windows) - width + 1, 1))
+    return min(starts, key=lambda i: statistics.median(w.p50_ms for w in windows[i : i + width]))
 
 
-def _began(windows: Sequence[Window], peak: int, slowdown: float) -> float:
-    level = statistics.median(w.p50_ms for w in windows[peak : peak + _PEAK_WINDOWS])
+def _began(windows: Sequence[Window], peak: int, width: int, slowdown: float) -> float:
+    level = statistics.median(w.p50_ms for w in windows[peak : peak + width])
     limit = level * (1 + max(_LEAST_RISE, slowdown / 3))
     for i in range(peak + 1, len(windows)):
         later = windows[i:]

@@ -30,7 +30,8 @@ from device_bench.web import page
 from device_bench.web.chromium import Chromium
 from device_bench.web.harness import WebHarness, web_job
 from device_bench.web.runtime import WEB, runtime
-from device_bench.web.server import Server, Ticket
+from device_bench.web.server import Server
+from device_bench.web.ticket import Ticket
 
 AIM = (0.95, 1.05)
 _TIMEOUT = 600.0

@@ -110,6 +110,8 @@ def _key(cell: Cell, without_device: bool) -> Key:
 
 def _pair(key: Key, a: Side, one: Cell, b: Side, two: Cell, rules: Rules, other_device: bool) -> Pair:
     obstacles = alike.obstacles(one, two, other_device=other_device)
+    if a.store.run(one.run).sustained != b.store.run(two.run).sustained:
+        obstacles.append("only one of them is a sustained run, which heats the device up")
     decisions = decide.compare(_accuracy(a, one), _accuracy(b, two))
     found: dict[int, Change] = {}
     word: Word = "INCOMPARABLE"

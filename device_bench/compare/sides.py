@@ -68,6 +68,8 @@ def open_side(text: str, results: str, query: Query, stores: Stores) -> Side:
         InputError: it is none of these, or nothing was measured there.
     """
     kind, store, narrowed = _resolve(text, results, query, stores)
+    if kind != "run":  # who names a long run means it
+        narrowed = replace(narrowed, sustained=False)
     cells = tuple(store.latest(narrowed))
     if not cells:
         raise InputError(f"'{plain(text, 120)}' has no measurements that fit", remedy=_known(store, kind))

@@ -64,7 +64,11 @@ def _text(form: str, store: ResultStore, query: Query) -> str:
         return to_csv(store.measurements(query))
     if form == "tflite":
         return to_tflite(store, store.measurements(query))
+    if not query.runs:  # a long run is asked for by its name
+        query = replace(query, sustained=False)
     cells = store.cells(query) if query.runs and form == "junit" else store.latest(query)
+    if not cells:
+        raise InputError("there is nothing to export but sustained runs", remedy="Name one: --run NAME.")
     return to_junit(store, cells) if form == "junit" else to_openmetrics(cells)
 
 

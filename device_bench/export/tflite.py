@@ -8,7 +8,7 @@ One message per measurement, in a list. What we do not measure is left out, as a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from device_bench.statistics import nearest_rank
@@ -40,15 +40,22 @@ def _message(store: ResultStore, m: Measurement) -> dict[str, Any]:
     return {
         "name": plain(f"{m.key.label}, repeat {m.repeat}, {m.run}", 1000),
         "latency_metrics": latency,
-        "memory_metrics": {
-            "init_footprint_kb": (memory["rss_after_load"] - memory["rss_before_load"]) // 1024,
-            "overall_footprint_kb": (memory["peak_rss_end"] - memory["rss_before_load"]) // 1024,
-            "peak_mem_mb": memory["peak_mb"],
-        },
+        "memory_metrics": _memory(memory),
         "misc_metrics": {
             "model_size_mb": megabytes,
             "num_runs": m.samples,
             "num_warmup_runs": warmup["runs"],
             **({"model_throughput_in_mb_per_sec": megabytes / figures["mean_ms"] * 1e3} if figures["mean_ms"] else {}),
         },
+    }
+
+
+def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
+    """What the place could tell; a browser tells nothing of it."""
+    if any(memory[name] is None for name in ("rss_before_load", "rss_after_load", "peak_rss_end")):
+        return {}
+    return {
+        "init_footprint_kb": (memory["rss_after_load"] - memory["rss_before_load"]) // 1024,
+        "overall_footprint_kb": (memory["peak_rss_end"] - memory["rss_before_load"]) // 1024,
+        "peak_mem_mb": memory["peak_mb"],
     }

@@ -53,6 +53,8 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
         raise InputError("--open, --serial and --software-gpu name different browsers", remedy="Give one of them.")
     if len(options.serials) > 1:
         raise InputError("one device at a time opens the page", remedy="Give one --serial.")
+    if options.settings.affinity:
+        raise InputError("--affinity: a page can't be pinned to CPUs", remedy="Start a pinned browser, and use --open.")
     ensure()
     with Server(page.lobby(), {"Content-Security-Policy": page.header_policy()}) as server:
         browser: Browser
@@ -63,7 +65,11 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
         else:
             scratch = options.out / "bench" / "local"
             browser = Chromium(server, scratch, software_gpu=options.own["software_gpu"])
-        yield [browser]
+        try:
+            yield [browser]
+        finally:
+            if isinstance(browser, Chromium):
+                browser.stop()
 
 
 def harness(place: Place, facts: Facts) -> WebHarness:

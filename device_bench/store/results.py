@@ -84,7 +84,7 @@ class ResultStore:
 
     def measurements(self, query: Query = _ALL) -> list[Measurement]:
         """Those that fit, from the oldest run to the newest, each run's by key and repeat."""
-        where, parameters = _where(query)
+        where, parameters = self._where(query)
         if query.version is not None:
             versions.check(query.version)
         found = self._read(where, parameters)
@@ -122,7 +122,7 @@ class ResultStore:
         if query.version is not None:  # that needs what is not a column
             cells = self.cells(query)
         else:
-            where, parameters = _where(query)
+            where, parameters = self._where(query)
             names = ", ".join(columns.KEY)
             order = {run.name: i for i, run in enumerate(self.runs())}
             newest: dict[tuple[Any, ...], str] = {}
@@ -213,27 +213,30 @@ class ResultStore:
             value=value,
         )
 
+    def _where(self, query: Query) -> tuple[str, list[Any]]:
+        """The part of a query that columns answer: a condition, and its parameters."""
+        where, parameters = ["twin IS NULL"], []
+        for field, column in _FILTERS.items():
+            values = getattr(query, field)
+            if values:
+                where.append(f"{column} IN ({','.join('?' * len(values))})")
+                parameters += list(values)
+        if query.since is not None:
+            where.append("started >= ?")
+            parameters.append(query.since)
+        if query.ok is not None:
+            where.append("ok = ?")
+            parameters.append(int(query.ok))
+        if query.sustained is not None:
+            long = [run.name for run in self.runs() if run.sustained]
+            where.append(f"run {'' if query.sustained else 'NOT '}IN ({','.join('?' * len(long))})")
+            parameters += long
+        return " AND ".join(where), parameters
+
     def _load_facts(self, wanted: Iterable[int]) -> None:
         if not set(wanted) <= self._facts.keys():
             rows = self._index.select("SELECT id, text FROM facts")
             self._facts = {number: columns.read_facts(text) for number, text in rows}
-
-
-def _where(query: Query) -> tuple[str, list[Any]]:
-    """The part of a query that columns answer: a condition, and its parameters."""
-    where, parameters = ["twin IS NULL"], []
-    for field, column in _FILTERS.items():
-        values = getattr(query, field)
-        if values:
-            where.append(f"{column} IN ({','.join('?' * len(values))})")
-            parameters += list(values)
-    if query.since is not None:
-        where.append("started >= ?")
-        parameters.append(query.since)
-    if query.ok is not None:
-        where.append("ok = ?")
-        parameters.append(int(query.ok))
-    return " AND ".join(where), parameters
 
 
 def _is_of(measurement: Measurement, row: Sequence[Any], facts: str) -> bool:

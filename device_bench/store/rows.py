@@ -74,6 +74,7 @@ class Query:
         version: see :func:`device_bench.store.versions.matches`.
         since: ``2026-11-29`` or ``2026-11-29T20:00:00Z``: started then or later (UTC).
         ok: only those that were taken (True), or only those that failed (False).
+        sustained: only those of long runs (True), which heat a device up, or only the others (False).
     """
 
     models: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class Query:
     version: str | None = None
     since: str | None = None
     ok: bool | None = None
+    sustained: bool | None = None
 
     def __post_init__(self) -> None:
         """Check it.
@@ -249,6 +251,11 @@ class Run:
     started: str
     record: Mapping[str, Any] | None
     measurements: int
+
+    @property
+    def sustained(self) -> bool:
+        """Whether it measured one long loop in place of repeats."""
+        return bool((self.record or {}).get("sustained"))
 
     @property
     def order(self) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from build.entry import main as run_as_process
 from build.errors import InputError
@@ -38,7 +39,7 @@ def _trend(raw: argparse.Namespace) -> int:
     significance = cli.share(raw.significance, "--significance", below=1.0)
     with closing(open_results(raw.results)) as store:
         problems = cli.report_problems([store])
-        query = cli.query(raw, version=raw.version)
+        query = replace(cli.query(raw, version=raw.version), sustained=False)
         found = all_series(store, query, threshold=threshold, significance=significance, seed=raw.seed)
         place = store.place
     if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from build.errors import DeviceError, HarnessError, MissingToolError
 from device_bench.devices.base import Conditions, Facts
 from device_bench.devices.local import local_device
-from device_bench.web.server import Server, Ticket
+from device_bench.web.server import Server
+from device_bench.web.ticket import Ticket
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -34,6 +36,7 @@ _FLAGS = (
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 _POLL_MS = 20.0
 _LAUNCH_MS = 60_000.0
+_LEAVE_SECONDS = 10.0
 
 
 def find_program() -> Path:
@@ -83,6 +86,9 @@ class Chromium:
         self._playwright: Any = None
         self._browser: Any = None
         self._facts: Facts | None = None
+        self._stop = threading.Event()
+        self._closed = threading.Event()
+        self._closed.set()
 
     def facts(self) -> Facts:
         """See the Protocol."""
@@ -112,6 +118,15 @@ class Chromium:
         if self._playwright is not None:
             self._playwright.stop()
             self._playwright = None
+        self._closed.set()
+
+    def stop(self) -> None:
+        """From another thread: have the one that measures leave, and wait until it has.
+
+        Left alone, it would still be inside of Playwright when the interpreter ends, which crashes that.
+        """
+        self._stop.set()
+        self._closed.wait(_LEAVE_SECONDS)
 
     def show(self, ticket: Ticket, *, timeout: float) -> None:
         """See :class:`device_bench.web.harness.Browser`."""
@@ -144,6 +159,8 @@ class Chromium:
     def _wait(self, page: Any, ticket: Ticket, gone: Sequence[str], timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while not ticket.ended.is_set():
+            if self._stop.is_set():
+                raise SystemExit  # of this thread: nothing more is measured, and nothing is recorded as failed
             if gone:
                 raise HarnessError(gone[0])
             if time.monotonic() > deadline:
@@ -162,6 +179,7 @@ class Chromium:
         except ImportError as error:
             raise MissingToolError(f"Playwright is not installed: {error}", remedy="Run: nox -s bench-web") from error
         if self._playwright is None:
+            self._closed.clear()
             self._playwright = sync_playwright().start()
         try:
             self._browser = self._playwright.chromium.launch(

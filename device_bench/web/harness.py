@@ -18,7 +18,8 @@ from device_bench.session import output_bytes
 from device_bench.web import page
 from device_bench.web.pictures import picture_spec
 from device_bench.web.runtime import Runtime, runtime
-from device_bench.web.server import Server, Ticket
+from device_bench.web.server import Server
+from device_bench.web.ticket import Ticket
 from targets.contract import DynamicDim, Signature
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class WebHarness:
         most = max(output_bytes(artifact, c.sizes) for c in data.calls)
         uploads = {"result": harness_result.MAX_BYTES, "outputs": harness_result.max_output_bytes(job, most)}
         with TemporaryDirectory(prefix="edgeport-web-") as name:
-            ticket = Ticket(files=_files(artifact, data, engine, job), uploads=uploads, folder=Path(name))
+            ticket = Ticket(files=job_files(artifact, data, engine, job), uploads=uploads, folder=Path(name))
             server = self._browser.server
             server.offer(ticket, queue=self._browser.follows)
             try:
@@ -144,7 +145,8 @@ def _output_shapes(signature: Signature, sizes: Mapping[str, int]) -> dict[str, 
     return found
 
 
-def _files(artifact: Artifact, data: Data, engine: Runtime, job: Mapping[str, Any]) -> dict[str, Path | bytes]:
+def job_files(artifact: Artifact, data: Data, engine: Runtime, job: Mapping[str, Any]) -> dict[str, Path | bytes]:
+    """Everything that the job's page may ask for: path -> file or content."""
     folder = artifact.file.parent
     external = {file: folder / path for path, file in job["web"]["external"]}
     return {

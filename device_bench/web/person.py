@@ -12,7 +12,8 @@ from build.log import say
 from device_bench.devices import adb_client
 from device_bench.devices.adb import adb_device
 from device_bench.devices.base import Conditions, Facts, safe_name
-from device_bench.web.server import Server, Ticket
+from device_bench.web.server import Server
+from device_bench.web.ticket import Ticket
 
 #: seconds without a question for the next job after which nobody is there.
 _SILENCE = 30.0

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -22,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from build.log import say
+from device_bench.web.ticket import Ticket
 
 #: what of a page's words is kept: its stage, its reason for leaving, its introduction.
 _SMALL = 16 << 10
@@ -44,33 +44,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-
-
-@dataclass(kw_only=True)
-class Ticket:
-    """One job that a page may take, carry out and answer, once.
-
-    Attributes:
-        files: path below the page -> file or content.
-        uploads: what the page may send -> most bytes; each is taken once. ``result`` comes last.
-        folder: where uploads are put.
-        stage: where the page says it is; empty: no page has asked for the job.
-        left: why the page went away without a result; None: it did not.
-    """
-
-    files: Mapping[str, Path | bytes]
-    uploads: Mapping[str, int]
-    folder: Path
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    stage: str = ""
-    left: str | None = None
-    received: set[str] = field(default_factory=set)
-    ended: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def answered(self) -> bool:
-        """Whether the result is here."""
-        return "result" in self.received
 
 
 class Server:

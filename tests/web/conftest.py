@@ -21,6 +21,7 @@ from device_bench.web.chromium import Chromium
 from device_bench.web.harness import WebHarness
 from device_bench.web.server import Server
 from tests.conftest import ROOT, environment
+from tests.results.browser import chromium
 from tests.web.support import QUICK, artifact, data_of, make_out, require_browser
 
 SHORT = [
@@ -147,3 +148,15 @@ def lab(browser_here: None, out: Path) -> Iterator[Lab]:
     with made.server:
         yield made
         made.chromium.close()
+
+
+@pytest.fixture(scope="module")
+def browser(browser_here: None) -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(page.lobby(), {"Content-Security-Policy": page.header_policy()}) as started:
+        yield started

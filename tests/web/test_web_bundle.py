@@ -23,7 +23,6 @@ from build.bundle.refusals import Item
 from build.errors import GateError
 from device_bench.web.runtime import locked
 from targets import registry
-from tests.results.browser import chromium
 from tests.web.support import artifact
 from tests.web.test_web_page import _pictures
 
@@ -61,12 +60,6 @@ def unpacked(files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     archive.write(files, folder / "bundle.zip", top=TOP)
     shutil.unpack_archive(folder / "bundle.zip", folder)
     return folder
-
-
-@pytest.fixture(scope="module")
-def browser(browser_here: None) -> Iterator[Any]:
-    with chromium() as started:
-        yield started
 
 
 class Visit:

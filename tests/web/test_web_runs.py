@@ -153,6 +153,7 @@ def test_a_browser_that_cannot_start_is_said(bench: Bench) -> None:
     [
         (["--open", "--software-gpu"], "different browsers"),
         (["--serial", "A", "--serial", "B"], "one device at a time"),
+        (["--affinity", "0"], "can't be pinned"),
         (["--variants", "webgl"], "no variant is named 'webgl'"),
         (["--targets", "coreml"], "no target is named 'coreml'"),
     ],

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from device_bench.web.server import Server, Ticket
+from device_bench.web.server import Server
+from device_bench.web.ticket import Ticket
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import { breathe, measure, timer } from './measure.js';
 import { engine as ort } from './ort.js';
 import * as view from './view.js';
 
-const STAGES = ['fetch', 'load', 'self-test', 'first', 'warm-up', 'timing'];
+const STAGES = ['fetch', 'load', 'self-test', 'warm-up', 'timing'];
 const SETTINGS = {
   warmup_runs: 5, warmup_seconds: 0.5, min_runs: 50, min_seconds: 1, max_runs: 1000000, max_seconds: 60,
 };
@@ -49,7 +49,7 @@ async function tensor(page, entry) {
   return { dtype, dims: entry.shape, data: new ARRAYS[dtype](await load(page.root + entry.file)) };
 }
 
-/** @returns {calls, largest, inputs}: how many were right, the largest difference, and the first one's inputs */
+/** @returns {calls, largest, first}: how many were right, the largest difference; the first call and its time in ms */
 async function selfTest(page, artifact, engine) {
   const test = await json(page.selftest);
   const limits = test.tolerances[artifact.label];
@@ -61,9 +61,10 @@ async function selfTest(page, artifact, engine) {
       inputs[entry.name] = await tensor(page, entry);
       checkShape(page.inputs[i], entry.shape);
     }
-    first ??= { call, inputs };
     const ready = await engine.prepare({ id: call.id, entry: 'forward' }, inputs);
+    const start = performance.now();
     const answer = await ready.run();
+    first ??= { call, inputs, ms: performance.now() - start };
     const outputs = await ready.outputs(answer);
     for (const entry of call.outputs) {
       if (outputs[entry.name] === undefined) throw new Error(`call '${call.id}': there is no '${entry.name}'`);
@@ -77,6 +78,19 @@ async function selfTest(page, artifact, engine) {
     await breathe();
   }
   return { calls: test.calls.length, largest, first };
+}
+
+/** Links to this page with another artifact; null without one. */
+function links(precisions) {
+  if (precisions.length === 0) return null;
+  const all = document.createElement('span');
+  for (const precision of precisions) {
+    const link = document.createElement('a');
+    link.href = `?artifact=${encodeURIComponent(precision)}`;
+    link.textContent = precision;
+    all.append(link, ' ');
+  }
+  return all;
 }
 
 async function run(page) {
@@ -114,12 +128,12 @@ async function run(page) {
   const call = await engine.prepare({ id: 'timed', entry: 'forward' }, test.first.inputs);
   let samples = null;
   const result = await stage('timing', () => measure(call.run, call.release, SETTINGS, async (name, runs, share, found) => {
-    view.stage(name, share);
+    if (name !== 'first') view.stage(name, share);
     samples = found ?? samples;
     if (samples !== null) view.runs(samples);
     await breathe();
   }));
-  view.figures({ ...result, load_ns: loaded * 1e6 }, test.first.call.sizes.batch ?? 1);
+  view.figures({ ...result, load_ns: loaded * 1e6, first_ns: test.first.ms * 1e6 }, test.first.call.sizes.batch ?? 1);
   const held = await memory();
   const where = environment();
   view.facts([
@@ -132,7 +146,7 @@ async function run(page) {
     ['Memory of the page', held && `${(held / 2 ** 20).toFixed(1)} MiB`],
     ['Browser', where.browser ?? where.user_agent],
     ['System', where.system && `${where.system}, ${where.cores} cores`],
-    ['Other artifacts', page.artifacts.filter((a) => a !== artifact).map((a) => `?artifact=${a.precision}`).join(' ') || null],
+    ['Other artifacts', links(page.artifacts.filter((a) => a !== artifact).map((a) => a.precision))],
   ]);
   if (page.picture) {
     view.pictures(page.picture, async (inputs) => {

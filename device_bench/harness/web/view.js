@@ -100,13 +100,13 @@ export function figures(result, batch) {
   runs(ms);
 }
 
-/** @param rows [[name, value], …]; a value that is null is left out */
+/** @param rows [[name, words or an element], …]; a value that is null is left out */
 export function facts(rows) {
   $('facts').replaceChildren(...rows.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => {
     const term = document.createElement('dt');
     term.textContent = name;
     const text = document.createElement('dd');
-    text.textContent = String(value);
+    text.append(value instanceof Node ? value : String(value));
     return [term, text];
   }));
 }
