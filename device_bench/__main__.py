@@ -19,6 +19,7 @@ from device_bench.job import make_data
 from device_bench.lab import Work, measure_all
 from device_bench.options import LabOptions
 from device_bench.platforms import SESSIONS
+from device_bench.store.keep import keep_manifest
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,6 +55,8 @@ def _run(options: LabOptions) -> int:
         if folder is None:  # only now: a wrong name or a missing device leaves nothing behind
             folder, options = runs.start(options)
         names = runs.note_devices(folder, [d.name for d in devices])
+        for a in found:
+            keep_manifest(options.results, a.manifest)
         host = {}
         for a in found:
             outputs = platform.host_outputs(options, a, data[a.model, options.points[0].batch])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from build.cache import write_atomic
+from build.checkout import checkout
 from build.errors import InputError
 from build.log import say
 from device_bench.job import Settings
@@ -39,6 +40,7 @@ def start(options: LabOptions) -> tuple[Path, LabOptions]:
         "settings": asdict(options.settings),
         "points": [p.to_json() for p in options.points],
         "sustained": options.sustained,
+        **checkout().to_json(),
         "devices": [],
     }
     write_atomic(folder / RECORD, json.dumps(value, indent=1) + "\n")

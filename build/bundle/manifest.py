@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from build import shell
 from build.bundle import runtimes
 from build.bundle.choose import Chosen
 from build.bundle.options import BundleOptions
 from build.bundle.refusals import Item
-from build.cache import ROOT, sha256_file
-from build.errors import MissingToolError
+from build.cache import sha256_file
+from build.checkout import checkout
 
 SCHEMA = Path(__file__).with_name("manifest.schema.json")
 SCHEMA_VERSION = 1
 FILE = "manifest.json"
-#: what decides artifacts and bundles, for "is this checkout's code the revision's?"
-_CODE = ("build", "targets", "models", "device_bench", "pyproject.toml", "constraints.txt")
 
 
 def bundle_name(model: str, platform: str) -> str:
@@ -54,7 +51,7 @@ def make(
         "platform": chosen.platform,
         "model": record.name,
         "program": record.sha256,
-        "source": source(),
+        "source": checkout().to_json(),
         "recipe": like["recipe"]
         if like
         else {
@@ -117,18 +114,6 @@ def _taken_over(value: dict[str, Any], like: Mapping[str, Any] | None) -> dict[s
         if (other["target"], other["precision"]) == (value["target"], value["precision"]):
             value |= {k: other[k] for k in ("measurements", "budgets")}
     return value
-
-
-def source() -> dict[str, Any]:
-    """``{"revision", "modified"}`` of this checkout; no revision where git can't tell."""
-    # A checkout may belong to another user than the one who bundles from it.
-    git = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
-    try:
-        revision = shell.run([*git, "rev-parse", "HEAD"]).stdout.strip()
-        changed = shell.run([*git, "status", "--porcelain", "--", *_CODE]).stdout.strip()
-    except MissingToolError:
-        return {"revision": None, "modified": None}
-    return {"revision": revision, "modified": bool(changed)}
 
 
 def text(value: Mapping[str, Any]) -> str:

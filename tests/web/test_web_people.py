@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -137,6 +138,35 @@ def test_nobody_opens_the_page(bench: Bench) -> None:
     (found,) = run.measurements
     assert found["error"]["code"] == "device-lost"
     assert "no browser has opened" in found["error"]["message"]
+
+
+def _children(pid: int) -> list[int]:
+    """Every process below one, by what /proc says."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found[1:]
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_browser_too(browser_here: None, out: Path, tmp_path: Path) -> None:
+    arguments = ("--targets", "ort_web", "--min-seconds", "60", "--max-seconds", "90")
+    with session(out, tmp_path / "results", *arguments) as run:
+        below = run.until(lambda: len(found := _children(run.process.pid)) > 4 and found)
+        time.sleep(1)
+        run.process.send_signal(signal.SIGINT)
+        assert run.end() == 130, run.text
+        assert "--resume takes the rest" in run.text
+        assert "Traceback" not in run.text
+        deadline = time.monotonic() + 20
+        while left := [p for p in below if Path(f"/proc/{p}/exe").exists()]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+    assert not run.measurements
 
 
 @pytest.fixture(scope="module")
