@@ -18,10 +18,11 @@ from build.record import ProgramRecord, read_record
 from device_bench import harness_result
 from device_bench.accuracy import against_host, against_pytorch
 from device_bench.artifacts import Artifact, find
+from device_bench.contract import HarnessRun
 from device_bench.devices.local import local_device
 from device_bench.harness import build as harness
 from device_bench.job import OUTPUTS_ONLY, Settings, make_data, make_job
-from device_bench.session import HarnessRun, run_harness
+from device_bench.session import run_harness
 from tests.conftest import require_tools
 from tests.device.built import make_out
 

@@ -34,7 +34,7 @@ _FLAGS = (
     "--enable-blink-features=ForceEagerMeasureMemory",
 )
 SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
-_POLL_MS = 20.0
+_POLL_MS = 100.0
 _LAUNCH_MS = 60_000.0
 _LEAVE_SECONDS = 10.0
 
@@ -148,10 +148,10 @@ class Chromium:
             self._wait(page, ticket, gone, timeout)
             context.close()
         except Error as error:
-            hung = not gone and browser.is_connected()
-            why = gone[0] if gone else "the browser was lost" if not browser.is_connected() else _first(error)
+            lost = "" if browser.is_connected() else "the browser was lost"
+            why = gone[0] if gone else lost or _first(error)
             self._end()  # what is left of it is not trusted with the next page
-            raise HarnessError(f"{why}{_at(ticket)}{_said(said)}") from error if hung else None
+            raise HarnessError(f"{why}{_at(ticket)}{_said(said)}") from error
         except HarnessError as error:
             self._end()
             raise HarnessError(f"{error.message}{_at(ticket)}{_said(said)}") from None

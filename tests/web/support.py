@@ -82,6 +82,22 @@ def put(out: Path, record: ProgramRecord, target: str, precision: str, *, conten
     return folder / name
 
 
+def put_with_weights_beside(out: Path, record: ProgramRecord) -> Path:
+    """The fp32 ONNX artifact with its weights in a file of their own; returns that file."""
+    import onnx
+
+    main = put(out, record, "ort_web", "fp32")
+    model = onnx.load(main)
+    weights = main.with_name("model.onnx.data")
+    onnx.save_model(model, main, save_as_external_data=True, location=weights.name, size_threshold=1024)
+    value = manifest.read(main.parent)
+    assert value is not None
+    (main.parent / manifest.MANIFEST).unlink()
+    value["files"] = manifest.describe_files(main.parent)
+    manifest.write(main.parent, value)
+    return weights
+
+
 def artifact(out: Path, target: str = "ort_web", precision: str = "fp32") -> Artifact:
     """One artifact of an output folder."""
     wanted = {"models": [MODEL], "targets": [target], "precisions": [precision]}

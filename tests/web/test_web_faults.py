@@ -12,7 +12,7 @@ import pytest
 
 from build.errors import DeviceError, HarnessError
 from tests.web.conftest import Lab
-from tests.web.support import QUICK, artifact, data_of, make_out, put
+from tests.web.support import QUICK, artifact, data_of, make_out, put, put_with_weights_beside
 
 
 def _crash(page: Any) -> None:
@@ -64,6 +64,21 @@ def test_a_model_that_does_not_load(lab: Lab, tmp_path: Path, target: str, words
     with pytest.raises(HarnessError, match=f"the engine failed: {words}: "):
         lab.measure(target, out=out)
     assert lab.measure(target, evaluate=False).result["status"] == "ok"
+
+
+def test_weights_beside_the_model_come_with_it(lab: Lab, tmp_path: Path) -> None:
+    out = make_out(tmp_path / "out")
+    weights = put_with_weights_beside(out, artifact(out).record)
+    assert weights.stat().st_size > artifact(out).file.stat().st_size
+    apart, whole = lab.measure(out=out), lab.measure()
+    assert apart.outputs is not None
+    assert whole.outputs is not None
+    for call, values in whole.outputs.items():
+        assert apart.outputs[call]["logits"].tobytes() == values["logits"].tobytes()
+    found, data = artifact(out), data_of(out, artifact(out))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(HarnessError, match=r"'model.onnx.data' did not arrive as it was built"):
+        lab.harness.measure(found, data, QUICK, variant="wasm", evaluate=False, timeout=60, emulated=False)
 
 
 def test_bytes_that_changed_on_the_way_are_refused(lab: Lab, tmp_path: Path) -> None:
