@@ -38,6 +38,26 @@ class HarnessRun:
     emulated: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to measure, and how.
+
+    Attributes:
+        variant: one of the platform's ways of running; empty where there is only one.
+        evaluate: run the evaluation calls too.
+        timeout: seconds for the whole run; None: the harness's own bound.
+        emulated: the place runs programs on an emulated CPU.
+    """
+
+    artifact: Artifact
+    data: Data
+    settings: Settings
+    variant: str = ""
+    evaluate: bool = False
+    timeout: float | None = None
+    emulated: bool = False
+
+
 class Harness(Protocol):
     """Measures one artifact at a time at one place."""
 
@@ -51,23 +71,8 @@ class Harness(Protocol):
         """What it runs on: ``x86_64``, ``aarch64``, ``wasm``."""
         ...
 
-    def measure(
-        self,
-        artifact: Artifact,
-        data: Data,
-        settings: Settings,
-        *,
-        variant: str,
-        evaluate: bool,
-        timeout: float | None,
-        emulated: bool,
-    ) -> HarnessRun:
+    def measure(self, task: Task) -> HarnessRun:
         """Measure once.
-
-        Args:
-            variant: one of the platform's ways of running.
-            evaluate: run the evaluation calls too.
-            timeout: seconds for the whole run; None: the harness's own bound.
 
         Raises:
             DeviceLostError: the place is gone; it may come back.

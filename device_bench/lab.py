@@ -14,7 +14,7 @@ from build.log import say
 from device_bench import measurement
 from device_bench.accuracy import Outputs, against_host, against_pytorch, as_program
 from device_bench.artifacts import Artifact
-from device_bench.contract import Harness, Platform
+from device_bench.contract import Harness, Platform, Task
 from device_bench.devices.base import Facts, Place
 from device_bench.gate import pass_gate
 from device_bench.job import Data
@@ -162,15 +162,16 @@ def _once(work: Work, device: Place, harness: Harness, cell: Cell, value: dict[s
     # running is enough, and keeps the other repeats cool.
     evaluate = cell.repeat == 1 and cell.point.batch == options.points[0].batch
     data = work.data[artifact.model, cell.point.batch]
-    run = harness.measure(
-        artifact,
-        data,
-        cell.point.applied(options.settings),
+    task = Task(
+        artifact=artifact,
+        data=data,
+        settings=cell.point.applied(options.settings),
         variant=cell.point.variant,
         evaluate=evaluate,
         timeout=options.timeout,
         emulated=value["emulated"],
     )
+    run = harness.measure(task)
     after = device.conditions()
     accuracy = host = None
     if run.outputs is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from build import envs, shell
 from build.log import say
 from device_bench.artifacts import Artifact
+from device_bench.contract import Task
 from device_bench.job import Data, Settings, make_data
 from device_bench.platforms.pc import PcHarness
 from device_bench.statistics import summarise
@@ -108,9 +109,7 @@ def compare(
         our_rate = their_rate = our_least = their_least = 0.0
         for turn in ("ours", "theirs") if number % 2 == 0 else ("theirs", "ours"):
             if turn == "ours":
-                run = harness.measure(
-                    artifact, data, settings, variant=hint, evaluate=False, timeout=None, emulated=False
-                )
+                run = harness.measure(Task(artifact=artifact, data=data, settings=settings, variant=hint))
                 samples = run.result["samples_ns"]
                 ours.append(summarise(samples).p50_ms)
                 our_least = min(samples) / 1e6

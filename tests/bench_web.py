@@ -24,6 +24,7 @@ from build.entry import main as run_as_process
 from build.errors import EdgeportError
 from build.log import fail, say
 from device_bench import artifacts
+from device_bench.contract import Task
 from device_bench.job import TIMED, Data, Settings, make_data
 from device_bench.statistics import summarise
 from device_bench.web import page
@@ -169,7 +170,7 @@ def compare(
     """Take turns, ``rounds`` times; then in one page."""
     data = make_data(out, artifact.record, artifact.program_folder, batch)
     settings = Settings(
-        warmup_runs=max(runs // 5, 5), warmup_seconds=0, min_runs=runs, min_seconds=0, max_seconds=_TIMEOUT, batch=batch
+        warmup_runs=2 * runs, warmup_seconds=0, min_runs=runs, min_seconds=0, max_seconds=_TIMEOUT, batch=batch
     )
     harness = WebHarness(browser)
     ours, theirs = [], []
@@ -179,9 +180,8 @@ def compare(
             if turn == "theirs":
                 theirs.append(bare(browser, artifact, data, settings)["theirs"])
                 continue
-            run = harness.measure(
-                artifact, data, settings, variant="wasm", evaluate=False, timeout=_TIMEOUT, emulated=False
-            )
+            task = Task(artifact=artifact, data=data, settings=settings, variant="wasm", timeout=_TIMEOUT)
+            run = harness.measure(task)
             ours.append(summarise(run.result["samples_ns"]).p50_ms)
     say(f"{artifact.label}: in one page")
     loops = bare(browser, artifact, data, settings, _IN_TURNS)

@@ -22,7 +22,7 @@ from device_bench import __main__ as lab
 from device_bench import measurement
 from device_bench import options as cli
 from device_bench.artifacts import Artifact, find
-from device_bench.contract import HarnessRun
+from device_bench.contract import HarnessRun, Task
 from device_bench.harness.python import __main__ as process
 from device_bench.harness.python.coreml_engine import UNITS, CoreMlEngine, planned
 from device_bench.job import OUTPUTS_ONLY, make_data
@@ -136,8 +136,10 @@ class Fake(PythonHarness):
 
 def measured(out: Path, artifact: Artifact, fault: str = "", *, emulated: bool = True) -> HarnessRun:
     data = make_data(out, artifact.record, artifact.program_folder, None)
-    how: dict[str, Any] = {"variant": "cpu_ane", "evaluate": True, "timeout": None, "emulated": emulated}
-    return Fake(fault).measure(artifact, data, OUTPUTS_ONLY, **how)
+    task = Task(
+        artifact=artifact, data=data, settings=OUTPUTS_ONLY, variant="cpu_ane", evaluate=True, emulated=emulated
+    )
+    return Fake(fault).measure(task)
 
 
 def test_a_whole_run_with_the_stand_in(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,9 +198,7 @@ def test_core_mls_failures_say_where(out: Path, artifact: Artifact, fault: str, 
 def test_without_the_stand_in_there_is_no_core_ml_here(out: Path, artifact: Artifact) -> None:
     data = make_data(out, artifact.record, artifact.program_folder, None)
     with pytest.raises(HarnessError, match="load: Core ML runs on macOS"):
-        apple.harness_of().measure(
-            artifact, data, OUTPUTS_ONLY, variant="all", evaluate=False, timeout=None, emulated=False
-        )
+        apple.harness_of().measure(Task(artifact=artifact, data=data, settings=OUTPUTS_ONLY, variant="all"))
 
 
 def test_the_units_are_coremltools_own() -> None:

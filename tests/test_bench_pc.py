@@ -17,7 +17,7 @@ from device_bench import harness_result, measurement
 from device_bench import options as cli
 from device_bench.accuracy import against_pytorch
 from device_bench.artifacts import Artifact, find
-from device_bench.contract import HarnessRun
+from device_bench.contract import HarnessRun, Task
 from device_bench.job import OUTPUTS_ONLY, Data, Settings, make_data, make_job
 from device_bench.platforms.pc import PcHarness
 from targets.checks import signature_to_json
@@ -49,8 +49,10 @@ def data_of(out: Path, artifact: Artifact, batch: int | None = None) -> Data:
 def measured(
     harness: PcHarness, out: Path, artifact: Artifact, settings: Settings = QUICK, **changes: Any
 ) -> HarnessRun:
-    how: dict[str, Any] = {"variant": "latency", "evaluate": False, "timeout": None, "emulated": False}
-    return harness.measure(artifact, data_of(out, artifact, settings.batch), settings, **how | changes)
+    more = changes.pop("more", None)
+    data = data_of(out, artifact, settings.batch)
+    how: dict[str, Any] = {"variant": "latency"}
+    return harness.measure(Task(artifact=artifact, data=data, settings=settings, **how | changes), more)
 
 
 def lab(out: Path, results: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from device_bench.artifacts import ENGINES, Artifact
-from device_bench.contract import HarnessRun
+from device_bench.contract import HarnessRun, Task
 from device_bench.devices.base import Device, Facts, Place
 from device_bench.harness import build
 from device_bench.host import host_outputs as native_outputs
-from device_bench.job import Data, Settings
+from device_bench.job import Data
 from device_bench.session import run_harness
 
 if TYPE_CHECKING:
@@ -30,27 +30,17 @@ class NativeHarness:
         self.version = bundle.version
         self.arch = bundle.arch
 
-    def measure(
-        self,
-        artifact: Artifact,
-        data: Data,
-        settings: Settings,
-        *,
-        variant: str,
-        evaluate: bool,
-        timeout: float | None,
-        emulated: bool,
-    ) -> HarnessRun:
+    def measure(self, task: Task) -> HarnessRun:
         """See :class:`device_bench.contract.Harness`."""
         return run_harness(
             self._device,
             self._bundle,
-            artifact,
-            data,
-            settings,
-            evaluate=evaluate,
-            timeout=timeout,
-            emulated=emulated,
+            task.artifact,
+            task.data,
+            task.settings,
+            evaluate=task.evaluate,
+            timeout=task.timeout,
+            emulated=task.emulated,
         )
 
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
 from build.errors import DeviceError, InputError
 from build.log import say
 from device_bench.artifacts import Artifact
-from device_bench.contract import HarnessRun, Scalar
+from device_bench.contract import HarnessRun, Scalar, Task
 from device_bench.devices.base import Facts, Place
-from device_bench.job import OUTPUTS_ONLY, Data, Settings
+from device_bench.job import OUTPUTS_ONLY, Data
 from device_bench.platforms.python_host import HostPlace, PythonHarness
 
 if TYPE_CHECKING:
@@ -51,31 +50,21 @@ class PcHarness(PythonHarness):
     def __init__(self, device: str) -> None:
         super().__init__("openvino", "openvino", lambda variant: {"device": device, "hint": variant})
 
-    def measure(
-        self,
-        artifact: Artifact,
-        data: Data,
-        settings: Settings,
-        *,
-        variant: str,
-        evaluate: bool,
-        timeout: float | None,
-        emulated: bool,
-        more: Mapping[str, Scalar] | None = None,
-    ) -> HarnessRun:
+    def measure(self, task: Task, more: Mapping[str, Scalar] | None = None) -> HarnessRun:
         """See the Protocol. With the evaluation set, the model cache is measured too."""
-        one = partial(super().measure, artifact, data, variant=variant, timeout=timeout, emulated=emulated)
-        run = one(settings, evaluate=evaluate, more=more)
-        if not evaluate or settings.max_runs == 1:
+        run = super().measure(task, more)
+        if not task.evaluate or task.settings.max_runs == 1:
             return run
-        return replace(run, details={**run.details, **_cache(one, settings)})
+        return replace(run, details={**run.details, **_cache(super().measure, task)})
 
 
-def _cache(measure: partial[HarnessRun], settings: Settings) -> dict[str, Scalar]:
+def _cache(measure: Callable[[Task, Mapping[str, Scalar]], HarnessRun], task: Task) -> dict[str, Scalar]:
     """Load times of two fresh processes that share a model cache: it is empty for the first."""
-    short = replace(OUTPUTS_ONLY, threads=settings.threads, affinity=settings.affinity, batch=settings.batch)
+    own = task.settings
+    short = replace(OUTPUTS_ONLY, threads=own.threads, affinity=own.affinity, batch=own.batch)
+    task = replace(task, settings=short, evaluate=False)
     with TemporaryDirectory(prefix="edgeport-") as folder:
-        first, cached = (measure(short, evaluate=False, more={"cache_dir": folder}) for _ in range(2))
+        first, cached = (measure(task, {"cache_dir": folder}) for _ in range(2))
     return {
         "first_load_ms": first.result["load_ns"] / 1e6,
         "cached_load_ms": cached.result["load_ns"] / 1e6,

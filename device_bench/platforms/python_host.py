@@ -19,12 +19,12 @@ from build.log import say
 from device_bench import harness_result
 from device_bench.accuracy import Outputs
 from device_bench.artifacts import Artifact
-from device_bench.contract import HarnessRun, Scalar
+from device_bench.contract import HarnessRun, Scalar, Task
 from device_bench.devices.base import Conditions, Facts, safe_name
 from device_bench.devices.local import completed, local_device
 from device_bench.harness.build import host_arch
 from device_bench.host import computed_once
-from device_bench.job import OUTPUTS_ONLY, Data, Settings, job_text, make_job
+from device_bench.job import OUTPUTS_ONLY, Data, job_text, make_job
 from device_bench.session import accept
 from targets.checks import signature_to_json
 
@@ -101,19 +101,9 @@ class PythonHarness:
         self.version = code_hash(["device_bench/harness/python"])[:12]
         self.arch = host_arch()
 
-    def measure(
-        self,
-        artifact: Artifact,
-        data: Data,
-        settings: Settings,
-        *,
-        variant: str,
-        evaluate: bool,
-        timeout: float | None,
-        emulated: bool,
-        more: Mapping[str, Scalar] | None = None,
-    ) -> HarnessRun:
+    def measure(self, task: Task, more: Mapping[str, Scalar] | None = None) -> HarnessRun:
         """See :class:`device_bench.contract.Harness`. ``more``: further options for the engine."""
+        artifact, data = task.artifact, task.data
         folder = artifact.file.parent
         if not manifest.intact(folder, artifact.manifest):
             raise DeviceError(f"{artifact.label}: its files changed since the run began", remedy="Build again.")
@@ -126,16 +116,16 @@ class PythonHarness:
                 "result": str(scratch / "result.json"),
                 "outputs": str(scratch / "outputs.safetensors"),
             }
-            job = make_job(artifact, data, settings, job_id=job_id, paths=paths, evaluate=evaluate)
+            job = make_job(artifact, data, task.settings, job_id=job_id, paths=paths, evaluate=task.evaluate)
             job["signature"] = signature_to_json(artifact.record.signature)
-            job["options"] = {**self._options(variant), **(more or {}), "harness": self.version}
+            job["options"] = {**self._options(task.variant), **(more or {}), "harness": self.version}
             (scratch / "job.json").write_text(job_text(job))
             with _MACHINE:
-                done = self._run([str(scratch / "job.json")], timeout or settings.max_seconds + _MARGIN)
+                done = self._run([str(scratch / "job.json")], task.timeout or task.settings.max_seconds + _MARGIN)
             result = accept(job, completed(done), lambda: _read(scratch / "result.json"))
-            outputs = harness_result.read_outputs(scratch / "outputs.safetensors", job) if evaluate else None
+            outputs = harness_result.read_outputs(scratch / "outputs.safetensors", job) if task.evaluate else None
         details = result.get("details", {})
-        if details.get("fake") and not emulated:
+        if details.get("fake") and not task.emulated:
             raise RejectedResultError(f"{result['runtime']['name']} is a stand-in: its times are no measurement")
         return HarnessRun(result=result, outputs=outputs, details=details)
 
@@ -164,9 +154,9 @@ class PythonHarness:
 
     def reference(self, out: Path, artifact: Artifact, data: Data, variant: str) -> Outputs | None:
         """This host's outputs for an artifact, computed once; None where it does not run: each measurement says why."""
-        run = partial(self.measure, artifact, data, OUTPUTS_ONLY, variant=variant, evaluate=True)
+        task = Task(artifact=artifact, data=data, settings=OUTPUTS_ONLY, variant=variant, evaluate=True)
         try:
-            return computed_once(out, artifact, data, self.version, partial(run, timeout=None, emulated=False))
+            return computed_once(out, artifact, data, self.version, partial(self.measure, task))
         except DeviceError as error:
             say(f"{artifact.label}: no outputs of this host to compare with: {error}")
             return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from build.errors import HarnessError, RejectedResultError
 from device_bench import harness_result
 from device_bench.artifacts import Artifact
-from device_bench.contract import HarnessRun
+from device_bench.contract import HarnessRun, Task
 from device_bench.devices.base import Place
 from device_bench.job import Data, Settings, job_text, make_job
 from device_bench.session import output_bytes
@@ -55,20 +55,13 @@ class WebHarness:
         self._browser = browser
         self.version = page.version()
 
-    def measure(
-        self,
-        artifact: Artifact,
-        data: Data,
-        settings: Settings,
-        *,
-        variant: str,
-        evaluate: bool,
-        timeout: float | None,
-        emulated: bool,
-    ) -> HarnessRun:
+    def measure(self, task: Task) -> HarnessRun:
         """See :class:`device_bench.contract.Harness`."""
-        engine = runtime(artifact.target, variant, settings.threads)
-        job = web_job(artifact, data, settings, engine, variant, evaluate=evaluate, follow=self._browser.follows)
+        artifact, data, settings = task.artifact, task.data, task.settings
+        engine = runtime(artifact.target, task.variant, settings.threads)
+        job = web_job(
+            artifact, data, settings, engine, task.variant, evaluate=task.evaluate, follow=self._browser.follows
+        )
         most = max(output_bytes(artifact, c.sizes) for c in data.calls)
         uploads = {"result": harness_result.MAX_BYTES, "outputs": harness_result.max_output_bytes(job, most)}
         with TemporaryDirectory(prefix="edgeport-web-") as name:
@@ -76,10 +69,10 @@ class WebHarness:
             server = self._browser.server
             server.offer(ticket, queue=self._browser.follows)
             try:
-                self._browser.show(ticket, timeout=timeout or settings.max_seconds + _MARGIN)
+                self._browser.show(ticket, timeout=task.timeout or settings.max_seconds + _MARGIN)
             finally:
                 server.withdraw(ticket)
-            return _answer(job, ticket, evaluate=evaluate)
+            return _answer(job, ticket, evaluate=task.evaluate)
 
 
 def web_job(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from device_bench import measurement
-from device_bench.contract import HarnessRun
+from device_bench.contract import HarnessRun, Task
 from device_bench.job import Settings
 from device_bench.web import page
 from device_bench.web.chromium import Chromium
@@ -129,15 +129,15 @@ class Lab:
         """One measurement. ``disturb``: called with its page when that is open."""
         self._once = disturb
         found = artifact(out or self.out, target, precision)
-        return self.harness.measure(
-            found,
-            data_of(out or self.out, found, batch),
-            settings,
+        task = Task(
+            artifact=found,
+            data=data_of(out or self.out, found, batch),
+            settings=settings,
             variant=variant,
             evaluate=evaluate,
             timeout=timeout,
-            emulated=False,
         )
+        return self.harness.measure(task)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from build.errors import DeviceError, HarnessError
+from device_bench.contract import Task
 from tests.web.conftest import Lab
 from tests.web.support import QUICK, artifact, data_of, make_out, put, put_with_weights_beside
 
@@ -78,7 +79,7 @@ def test_weights_beside_the_model_come_with_it(lab: Lab, tmp_path: Path) -> None
     found, data = artifact(out), data_of(out, artifact(out))
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with pytest.raises(HarnessError, match=r"'model.onnx.data' did not arrive as it was built"):
-        lab.harness.measure(found, data, QUICK, variant="wasm", evaluate=False, timeout=60, emulated=False)
+        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=60))
 
 
 def test_bytes_that_changed_on_the_way_are_refused(lab: Lab, tmp_path: Path) -> None:
@@ -86,9 +87,7 @@ def test_bytes_that_changed_on_the_way_are_refused(lab: Lab, tmp_path: Path) -> 
     found = artifact(out)
     found.file.write_bytes(found.file.read_bytes()[:-1] + b"!")
     with pytest.raises(HarnessError, match="did not arrive as it was built"):
-        lab.harness.measure(
-            found, data_of(out, found), QUICK, variant="wasm", evaluate=False, timeout=60, emulated=False
-        )
+        lab.harness.measure(Task(artifact=found, data=data_of(out, found), settings=QUICK, variant="wasm", timeout=60))
 
 
 def test_inputs_outside_the_models_bounds_are_refused_in_the_page(lab: Lab, tmp_path: Path) -> None:
@@ -102,7 +101,7 @@ def test_inputs_outside_the_models_bounds_are_refused_in_the_page(lab: Lab, tmp_
     image = tensors["timed/in/image"]
     save_file({**tensors, "timed/in/image": image.repeat(65, axis=0)}, data.file)
     with pytest.raises(HarnessError, match=r"tensors: dimension 0 of 'image' is 65, not in 1\.\.64"):
-        lab.harness.measure(found, data, QUICK, variant="wasm", evaluate=False, timeout=60, emulated=False)
+        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=60))
 
 
 def test_more_threads_than_litert_has_are_refused(lab: Lab) -> None:
