@@ -30,6 +30,7 @@ REWRITES: Sequence[str] = (
     "float_floor_division",
     "float_trunc_division",
     "fmod_by_remainder",
+    "views_as_reshapes",
     "masked_attention_by_matmul",
     "rms_norm_written_out",
     "layer_norm_centred",
