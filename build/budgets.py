@@ -12,6 +12,7 @@ A TOML file of budgets (``--budgets``) is a list of tables::
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +21,7 @@ from typing import Any, Literal
 
 from build.errors import InputError
 from models.spec import Budget
+from targets.registry import platforms
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 LIMITS = ("max_bytes", "min_metric", "max_metric_drop", "max_changed", "p95_ms", "peak_mb")
@@ -72,11 +74,15 @@ def from_mapping(table: Mapping[str, Any], where: str) -> Budget:
         raise InputError(f"{where}: unknown key {', '.join(unknown)}", remedy=f"Keys: {', '.join(sorted(known))}.")
     for name in LIMITS:
         value = table.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        if value is not None and not number:
             raise InputError(f"{where}: {name} is {value!r}", remedy="A limit is a number, 0 or more.")
     for name in ("platform", "device_class"):
         if not isinstance(table.get(name, "*"), str):
             raise InputError(f"{where}: {name} is {table[name]!r}", remedy='A name, or "*".')
+    named = ["*", "local", *platforms()]
+    if table.get("platform", "*") not in named:
+        raise InputError(f"{where}: no platform is named '{table['platform']}'", remedy=f"Here: {', '.join(named)}.")
     return Budget(**table)
 
 

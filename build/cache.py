@@ -181,5 +181,6 @@ def write_atomic(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not even the folder may be one
+            temporary.unlink(missing_ok=True)
         raise StorageError(f"cannot write '{path}': {error.strerror or error}") from error

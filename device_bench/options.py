@@ -13,7 +13,7 @@ from build.errors import InputError
 from device_bench import platforms
 from device_bench.contract import Platform
 from device_bench.job import Settings
-from device_bench.points import Point, read_sweep
+from device_bench.points import MOST_THREADS, Point, read_sweep
 from device_bench.verdict import Rules
 from targets.precisions import PRECISIONS
 
@@ -122,16 +122,26 @@ def parse(session: str, argv: list[str]) -> LabOptions:
     for name, least in (("repeats", 1), ("threads", 1), ("min_runs", 1), ("warmup_runs", 0), ("retries", 0)):
         if getattr(raw, name) < least:
             raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs at least {least}")
+    if raw.threads > MOST_THREADS:
+        raise InputError(f"--threads {raw.threads}: at most {MOST_THREADS}")
+    if raw.seed is not None and not 0 <= raw.seed < 2**63:
+        raise InputError(f"--seed {raw.seed}: needs a number from 0 to 2**63 - 1")
+    if raw.max_celsius is not None and not -100 < raw.max_celsius < 1000:
+        raise InputError(f"--max-celsius {raw.max_celsius}: needs a temperature")
     for name in ("warmup_seconds", "min_seconds", "max_seconds", "cool_down", "wait", "max_spread"):
         if not getattr(raw, name) >= 0:
             raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs a number of 0 or more")
     if raw.max_seconds == 0 or (raw.timeout is not None and not raw.timeout > 0):
         raise InputError("--max-seconds and --timeout need more than 0")
+    if raw.min_seconds > raw.max_seconds:
+        raise InputError(f"--min-seconds {raw.min_seconds:g} is more than --max-seconds {raw.max_seconds:g}")
     if raw.batch is not None and raw.batch < 1:
         raise InputError(f"--batch {raw.batch}: needs at least 1")
     for name in ("keep_p95", "sustained"):
         if getattr(raw, name) is not None and not 0 < getattr(raw, name) < 1e6:
             raise InputError(f"--{name.replace('_', '-')} {getattr(raw, name)}: needs a number above 0")
+    if raw.keep_p95 is not None and not any(word.startswith("batch=") for word in raw.sweep):
+        raise InputError("--keep-p95 is about a sweep over batches", remedy="Add: --sweep batch=1,4,16")
     variants = _names(getattr(raw, "variants", ""), "variant", platform.VARIANTS)
     return LabOptions(
         session=session,

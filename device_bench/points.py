@@ -10,6 +10,7 @@ from build.errors import InputError
 from device_bench.job import Settings
 
 _NAMES = ("batch", "threads")
+MOST_THREADS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,8 @@ def read_sweep(words: Sequence[str], *, threads: int, batch: int | None, variant
         values = [v.strip() for v in text.split(",") if v.strip()]
         if name not in _NAMES or name in seen or not values or not all(v.isdigit() and int(v) > 0 for v in values):
             raise InputError(f"--sweep {word}: not understood", remedy="Write: --sweep batch=1,4,16 threads=1,2")
+        if name == "threads" and max(map(int, values)) > MOST_THREADS:
+            raise InputError(f"--sweep {word}: at most {MOST_THREADS} threads")
         seen.add(name)
         axes[name] = list(dict.fromkeys(int(v) for v in values))
     return tuple(

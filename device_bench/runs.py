@@ -15,7 +15,7 @@ from build.checkout import checkout
 from build.errors import InputError
 from build.log import say
 from device_bench.job import Settings
-from device_bench.options import LabOptions
+from device_bench.options import LabOptions, parse
 from device_bench.points import Point
 
 SCHEMA_VERSION = 1
@@ -51,7 +51,7 @@ def resume(options: LabOptions) -> tuple[Path, LabOptions]:
     """The newest run of this session below the results folder, and its options in place of the command line's.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or it was begun with other options than are given now.
     """
     found = [
         (value["started"], path.parent)
@@ -63,9 +63,36 @@ def resume(options: LabOptions) -> tuple[Path, LabOptions]:
     folder = max(found)[1]
     value = _read(folder / RECORD)
     assert value is not None
-    settings = {**value["settings"], "affinity": tuple(value["settings"]["affinity"])}
+    default = parse(options.session, [])
+    begun = _options(options, value)
+    for name, option in _KEPT.items():
+        given = getattr(options, name)
+        if given not in (getattr(default, name), getattr(begun, name)):
+            raise InputError(
+                f"{folder.name} was begun with another {option}: --resume continues it as it was",
+                remedy=f"Leave {option} out, or begin a new run without --resume.",
+            )
     say(f"resuming {folder.name}")
-    return folder, replace(
+    return folder, begun
+
+
+#: what a run is continued with as it was begun, and the options that say it.
+_KEPT = {
+    "models": "--model",
+    "targets": "--targets",
+    "precisions": "--precisions",
+    "repeats": "--repeats",
+    "seed": "--seed",
+    "points": "--sweep, --threads, --batch or --variants",
+    "sustained": "--sustained",
+    "settings": "number or length of runs",
+}
+
+
+def _options(options: LabOptions, value: Mapping[str, Any]) -> LabOptions:
+    """The options that a run's record tells of, in place of the command line's."""
+    settings = {**value["settings"], "affinity": tuple(value["settings"]["affinity"])}
+    return replace(
         options,
         seed=value["seed"],
         models=tuple(value["models"]),

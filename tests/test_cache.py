@@ -120,3 +120,9 @@ def test_a_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
     holder.wait()
     with cache.lock(tmp_path, "x"):
         pass
+
+
+def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        cache.write_atomic(tmp_path / "file" / "below.json", "{}")

@@ -153,6 +153,12 @@ def test_names_are_fit_for_files_and_stay_apart() -> None:
         (["--affinity", "0,x"], "--affinity 0,x"),
         (["--max-seconds", "0"], "need more than 0"),
         (["--batch", "0"], "--batch 0"),
+        (["--threads", "4294967297"], "at most 1024"),
+        (["--sweep", "threads=1,4294967297"], "at most 1024"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--max-celsius", "nan"], "--max-celsius nan"),
+        (["--min-seconds", "100", "--max-seconds", "1"], "is more than --max-seconds"),
+        (["--keep-p95", "5"], "a sweep over batches"),
         (["--emulated", "-1"], "--emulated"),
         (["--budgets", "no-such-file"], "no such file"),
         (["--serail", "x"], "unrecognized arguments"),
@@ -169,6 +175,15 @@ def test_options() -> None:
     assert "int8-static" in found.precisions
     assert found.settings.threads == 4
     assert set(ENGINES) <= set(all_targets())
+
+
+@pytest.mark.parametrize(
+    "other", [["--model", "minilm"], ["--repeats", "7"], ["--sweep", "batch=1,2"], ["--min-runs", "9"], ["--seed", "9"]]
+)
+def test_a_run_is_not_resumed_with_other_options(tmp_path: Path, other: list[str]) -> None:
+    runs.start(cli.parse("bench-local", ["--results", str(tmp_path), "--repeats", "5", "--seed", "1"]))
+    with pytest.raises(InputError, match=f"{other[0]}|length of runs"):
+        runs.resume(cli.parse("bench-local", ["--results", str(tmp_path), "--resume", *other]))
 
 
 def test_a_run_is_resumed_with_its_own_options(tmp_path: Path) -> None:

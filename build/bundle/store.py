@@ -122,7 +122,8 @@ class FolderStore:
         except OSError as error:
             raise StorageError(f"cannot write '{path}': {error.strerror or error}") from error
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not even the folder may be one
+                part.unlink(missing_ok=True)
 
     def _put(self, part: Path, path: str) -> None:
         _sync(part)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from build.cache import write_atomic
 from build.errors import InputError, MissingToolError
+from build.manifest import failure
+from build.protocol import error_to_json
 from device_bench import artifacts
 from device_bench.artifacts import Artifact
 from device_bench.devices.base import Facts, Place
@@ -24,6 +28,8 @@ BUILDER = "build-apple"
 TARGETS = ("coreml",)
 #: which compute units Core ML may use; what it did use is in a measurement's details.
 VARIANTS = ("all", "cpu", "cpu_gpu", "cpu_ane")
+#: of a manifest: what is told where nothing can be measured.
+_TOLD = ("model", "target", "precision", "status", "verification", "contract", "inputs", "outputs")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -46,11 +52,22 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
     if any(p.threads != 1 for p in options.points):
         raise InputError("Core ML chooses its own threads: --threads and --sweep threads= mean nothing here")
     if sys.platform != "darwin":
-        print("\n".join(verified(_artifacts(options))), flush=True)
-        raise MissingToolError(
+        error = MissingToolError(
             f"Core ML runs on macOS, this is {sys.platform}: nothing was measured",
             remedy="Copy the output folder to a Mac, and run bench-apple there.",
         )
+        found = _artifacts(options)
+        print("\n".join(verified(found)), flush=True)
+        if options.json is not None:
+            value = {
+                "schema_version": 1,
+                "session": options.session,
+                "rows": [],
+                "error": failure(error_to_json(error)),
+                "verified": [{k: a.manifest[k] for k in _TOLD} for a in found],
+            }
+            write_atomic(options.json, json.dumps(value, indent=1) + "\n")
+        raise error
     yield [HostPlace(options.out, "mac", "")]
 
 

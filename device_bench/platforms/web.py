@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from build.errors import InputError
 from device_bench.artifacts import Artifact
+from device_bench.devices import adb
 from device_bench.devices.base import Facts, Place
 from device_bench.host import host_outputs as native_outputs
 from device_bench.job import Data
@@ -61,6 +62,7 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
         if options.own["open"]:
             browser = OpenBrowser(server, patience=options.wait)
         elif options.serials:
+            adb.find(options.serials)  # one that is not there is told at once
             browser = AdbBrowser(server, options.serials[0], patience=options.wait)
         else:
             scratch = options.out / "bench" / "local"
