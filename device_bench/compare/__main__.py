@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from contextlib import ExitStack
 
 from build.entry import main as run_as_process
 from build.errors import GateError, InputError
 from device_bench.compare import output
+from device_bench.compare.metric import MAX_DROP
 from device_bench.compare.pair import Comparison, Rules, compare
 from device_bench.compare.sides import FORMS, Stores, open_side
 from device_bench.store import cli
 
 #: what ``--fail-on`` may name.
-FAILURES = ("slower", "decisions", "noisy", "incomparable", "missing")
-_DEFAULT = "slower,decisions"
+FAILURES = ("slower", "decisions", "metric", "noisy", "incomparable", "missing")
+_DEFAULT = "slower,decisions,metric"
 
 
 def parser() -> cli.Parser:
@@ -30,6 +32,7 @@ def parser() -> cli.Parser:
     p.add_argument("--threshold", metavar="X%", default="2%", help="a smaller change does not matter (default: 2%%)")
     p.add_argument("--confidence", metavar="X", default="0.95", help="of the interval (default: 0.95)")
     p.add_argument("--judge", choices=("p50", "p95"), default="p50", help="the figure that the verdict is about")
+    p.add_argument("--max-metric-drop", metavar="X", default=str(MAX_DROP), help=f"of the task's metric ({MAX_DROP})")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of the interval's draws (default: 0)")
     p.add_argument("--fail-on", metavar="W,W", default=_DEFAULT, help=f"{', '.join(FAILURES)}, none ({_DEFAULT})")
     p.add_argument("--markdown", metavar="FILE", help="write the comparison as Markdown")
@@ -46,7 +49,9 @@ def _compare(raw: argparse.Namespace) -> int:
         confidence=cli.share(raw.confidence, "--confidence", below=1.0),
         percent=int(raw.judge[1:]),
         seed=raw.seed,
+        max_metric_drop=_drop(raw.max_metric_drop),
     )
+    cli.check_outputs(raw.results, {"--markdown": raw.markdown, "--json": raw.json})
     with ExitStack() as stack:
         stores = Stores(stack)
         a, b = (open_side(text, raw.results, cli.query(raw), stores) for text in (raw.a, raw.b))
@@ -72,6 +77,16 @@ def _compare(raw: argparse.Namespace) -> int:
     return 0
 
 
+def _drop(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(f"--max-metric-drop {text[:40]}: needs a number from 0 on, as {MAX_DROP}")
+    return value
+
+
 def _failures(text: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
     if words == ("none",):
@@ -83,14 +98,22 @@ def _failures(text: str) -> tuple[str, ...]:
 
 def _broken(found: Comparison, failures: tuple[str, ...]) -> list[str]:
     """What fails the comparison, in words."""
+    pairs = found.pairs
     counts = {
-        "slower": (sum(p.word == "slower" for p in found.pairs), "slower"),
-        "decisions": (sum(p.decisions.more for p in found.pairs), "more changed decisions"),
-        "noisy": (sum(p.word == "NOISY" for p in found.pairs), "noisy"),
-        "incomparable": (sum(p.word == "INCOMPARABLE" for p in found.pairs), "incomparable"),
-        "missing": (len(found.missing), "missing in B"),
+        "slower": {"slower": sum(p.word == "slower" for p in pairs)},
+        "decisions": {"more changed decisions": sum(p.decisions.more for p in pairs)},
+        "metric": {
+            "with a lower metric": sum(p.metrics.lower for p in pairs),
+            "other than the host": sum(p.metrics.newly_flagged for p in pairs),
+        },
+        "noisy": {"noisy": sum(p.word == "NOISY" for p in pairs)},
+        "incomparable": {"incomparable": sum(p.word == "INCOMPARABLE" for p in pairs)},
+        "missing": {
+            "missing in B": len(found.missing),
+            "without accuracy in B": sum(p.metrics.missing for p in pairs),
+        },
     }
-    return [f"{number} {words}" for name in failures for number, words in [counts[name]] if number]
+    return [f"{number} {words}" for name in failures for words, number in counts[name].items() if number]
 
 
 def main(argv: list[str]) -> int:

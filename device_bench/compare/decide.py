@@ -63,8 +63,11 @@ def compare(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Changed
 
 
 def judged(cell: Cell) -> int | None:
-    """The place of the first repeat whose accuracy was judged."""
-    return next((i for i, m in enumerate(cell.measurements) if m.ok and m.changed_decisions is not None), None)
+    """The place of the repeat that was judged and has the most changed decisions; of equal ones the first."""
+    counts = {
+        i: m.changed_decisions for i, m in enumerate(cell.measurements) if m.ok and m.changed_decisions is not None
+    }
+    return max(counts, key=lambda i: counts[i], default=None)
 
 
 def _listed(accuracy: Mapping[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -18,7 +18,17 @@ _WORDS: tuple[Word, ...] = ("slower", "faster", "same", "NOISY", "INCOMPARABLE")
 
 def _head(rules: Rules) -> list[str]:
     what = ["model", "target", "precision", "device", "settings"]
-    return [*what, "p50 A", "p50 B", "change", f"{rules.confidence:.0%} interval", "p95", "decisions", "verdict"]
+    return [
+        *what,
+        "p50 A",
+        "p50 B",
+        "change",
+        f"{rules.confidence:.0%} interval",
+        "p95",
+        "decisions",
+        "metric",
+        "verdict",
+    ]
 
 
 def _row(pair: Pair, rules: Rules) -> list[str]:
@@ -37,6 +47,7 @@ def _row(pair: Pair, rules: Rules) -> list[str]:
         _interval(p50),
         _tail(pair),
         counts[0] if counts[0] == counts[1] else f"{counts[0]} → {counts[1]}",
+        pair.metrics.shown,
         pair.word + (f" (p{rules.percent})" if rules.percent != 50 else ""),
     ]
 
@@ -60,7 +71,7 @@ def _lines(found: Comparison) -> list[str]:
     for pair in found.pairs:
         where = _where(pair.key)
         lines += [f"{where}: {pair.word}: {reason}" for reason in pair.reasons]
-        lines += [f"{where}: {line}" for line in pair.decisions.lines()]
+        lines += [f"{where}: {line}" for line in (*pair.decisions.lines(), *pair.metrics.lines())]
         lines += [f"{where}: note: {note}" for note in pair.notes]
     lines += [f"{_where(key)}: only in A" for key in found.missing]
     lines += [f"{_where(key)}: only in B" for key in found.new]
@@ -71,6 +82,12 @@ def count(found: Comparison) -> str:
     """``1 slower, 3 same``."""
     words = Counter(pair.word for pair in found.pairs)
     parts = [f"{words[w]} {w}" for w in _WORDS if words[w]]
+    accuracy = {
+        "with a lower metric": sum(p.metrics.lower for p in found.pairs),
+        "other than the host": sum(p.metrics.newly_flagged for p in found.pairs),
+        "without accuracy in B": sum(p.metrics.missing for p in found.pairs),
+    }
+    parts += [f"{number} {what}" for what, number in accuracy.items() if number]
     parts += [f"{len(found.missing)} only in A"] if found.missing else []
     parts += [f"{len(found.new)} only in B"] if found.new else []
     return ", ".join(parts) or "nothing in common"
@@ -94,7 +111,8 @@ def to_markdown(
         "",
         f"{outcome}. {count(found)}.",
         "",
-        f"A change counts from {rules.threshold:.1%} on, with {rules.confidence:.0%} confidence.",
+        f"A change counts from {rules.threshold:.1%} on, with {rules.confidence:.0%} confidence; "
+        f"a loss of the metric above {rules.max_metric_drop:g}.",
         "",
     ]
     if found.pairs:
@@ -119,6 +137,7 @@ def to_json(
         "confidence": rules.confidence,
         "judged": f"p{rules.percent}",
         "seed": rules.seed,
+        "max_metric_drop": rules.max_metric_drop,
         "failed": list(broken),
         "pairs": [p.to_json() for p in found.pairs],
         "new": [k.to_json() for k in found.new],

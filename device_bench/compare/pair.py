@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from device_bench.compare import alike, decide
+from device_bench.compare import alike, decide, metric
 from device_bench.compare.change import Change, Samples, changes
 from device_bench.compare.decide import Changed
+from device_bench.compare.metric import Metrics
 from device_bench.compare.sides import Side
 from device_bench.statistics import NEEDED
 from device_bench.store.rows import Cell, Key
@@ -26,12 +27,14 @@ class Rules:
         confidence: the statistical one: of the interval.
         percent: the percentile that is judged: 50 or 95.
         seed: of the intervals' draws.
+        max_metric_drop: how much lower B's metric may be, in the metric's unit.
     """
 
     threshold: float = 0.02
     confidence: float = 0.95
     percent: int = 50
     seed: int = 0
+    max_metric_drop: float = metric.MAX_DROP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class Pair:
     notes: tuple[str, ...]
     changes: dict[int, Change]
     decisions: Changed
+    metrics: Metrics
 
     def to_json(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -64,6 +68,7 @@ class Pair:
             "p50": self.changes[50].to_json() if 50 in self.changes else None,
             "p95": self.changes[95].to_json() if 95 in self.changes else None,
             "decisions": self.decisions.to_json(),
+            "accuracy": self.metrics.to_json(),
             "a": _cell_json(self.a),
             "b": _cell_json(self.b),
         }
@@ -113,6 +118,9 @@ def _pair(key: Key, a: Side, one: Cell, b: Side, two: Cell, rules: Rules, other_
     if a.store.run(one.run).sustained != b.store.run(two.run).sustained:
         obstacles.append("only one of them is a sustained run, which heats the device up")
     decisions = decide.compare(_accuracy(a, one), _accuracy(b, two))
+    metrics = Metrics(
+        a=metric.judged(one, _hosts(a, one)), b=metric.judged(two, _hosts(b, two)), max_drop=rules.max_metric_drop
+    )
     found: dict[int, Change] = {}
     word: Word = "INCOMPARABLE"
     reasons = obstacles
@@ -135,6 +143,7 @@ def _pair(key: Key, a: Side, one: Cell, b: Side, two: Cell, rules: Rules, other_
         notes=tuple(alike.notes(one, two, other_device=other_device)),
         changes=found,
         decisions=decisions,
+        metrics=metrics,
     )
 
 
@@ -187,3 +196,7 @@ def _accuracy(side: Side, cell: Cell) -> dict[str, Any] | None:
     at = decide.judged(cell)
     found: dict[str, Any] | None = None if at is None else side.store.document(cell.measurements[at])["accuracy"]
     return found
+
+
+def _hosts(side: Side, cell: Cell) -> list[dict[str, Any]]:
+    return [side.store.document(m)["host"] for m in cell.good if m.host_identical is not None]

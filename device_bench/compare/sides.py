@@ -12,7 +12,7 @@ from typing import Literal
 
 from build.errors import InputError
 from build.shell import transfer
-from device_bench.store import Cell, Query, ResultStore, open_results, plain, versions
+from device_bench.store import Cell, Query, ResultStore, cli, open_results, plain, versions
 
 FORMS = (
     "a run (its folder, or its name below --results: run-…), a folder or URL of results, device:NAME, "
@@ -72,6 +72,7 @@ def open_side(text: str, results: str, query: Query, stores: Stores) -> Side:
         narrowed = replace(narrowed, sustained=False)
     cells = tuple(store.latest(narrowed))
     if not cells:
+        cli.report_problems([store], below=f"{plain(narrowed.runs[0])}/" if kind == "run" else "")
         raise InputError(f"'{plain(text, 120)}' has no measurements that fit", remedy=_known(store, kind))
     return Side(text=text, kind=kind, store=store, cells=cells)
 
@@ -104,6 +105,8 @@ def _resolve(
         found = [run.name for run in store.runs() if run.name.startswith(text)]
         if text in found or len(found) == 1:
             return "run", store, replace(query, runs=(text if text in found else found[0],))
+        if not found:
+            cli.report_problems([store], below=plain(text))
         raise InputError(
             f"{'several runs begin' if found else 'no run begins'} with '{plain(text, 80)}'",
             remedy=_known(store, "run"),

@@ -42,6 +42,7 @@ def parser() -> cli.Parser:
 def _export(raw: argparse.Namespace) -> int:
     if raw.samples and raw.format != "parquet":
         raise InputError(f"--samples: {raw.format} has no place for raw samples", remedy="Use --format parquet.")
+    cli.check_outputs(raw.results, {"FILE": raw.file})
     query = replace(cli.query(raw), runs=tuple(raw.run))
     with closing(open_results(raw.results)) as store:
         for name in query.runs:

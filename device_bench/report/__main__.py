@@ -15,6 +15,7 @@ from build.log import say
 from device_bench.report import as_json, markdown, page, sources
 from device_bench.report.data import Report
 from device_bench.report.gather import Inputs, gather
+from device_bench.report.text import clean
 from device_bench.store import cli
 
 _RESULTS, _OUT = "results", "out"
@@ -40,15 +41,15 @@ def _run(raw: argparse.Namespace) -> int:
     if importlib.util.find_spec("jinja2") is None:
         raise MissingToolError("the report needs the package jinja2", remedy="Run it as: nox -s report")
     out = Path(raw.out).resolve()
+    files = _files(raw, out)
     report = gather(_inputs(raw, out))
+    _fitting(raw, report)
     if not report.rows and not report.problems:
         raise InputError(
             "there is nothing to report: no artifact was built and nothing was measured",
             remedy="nox -s build, then nox -s bench-local; or name folders with --out and --results.",
         )
     _say_problems(report)
-    files = {name: Path(given).resolve() for name in _DEFAULTS if (given := getattr(raw, name))}
-    files = files or {name: out / "report" / file for name, file in _DEFAULTS.items()}
     renderers = {"html": page.render, "markdown": markdown.render, "json": as_json.render}
     texts = {name: renderers[name](report) for name in files}  # nothing is written unless all of it can be made
     for name, path in files.items():
@@ -61,6 +62,46 @@ def _run(raw: argparse.Namespace) -> int:
     for name, path in files.items():
         print(f"{name}: {os.path.relpath(path)} ({len(texts[name].encode()) / 1000:,.0f} kB)")
     return 0
+
+
+def _files(raw: argparse.Namespace, out: Path) -> dict[str, Path]:
+    """What to write where.
+
+    Raises:
+        InputError: two of them are one file.
+    """
+    files = {name: Path(given).resolve() for name in _DEFAULTS if (given := getattr(raw, name))}
+    taken: dict[Path, str] = {}
+    for name, path in files.items():
+        if path in taken:
+            raise InputError(
+                f"--{taken[path]} and --{name} name the same file, {getattr(raw, name)}", remedy="Name two files."
+            )
+        taken[path] = name
+    return files or {name: out / "report" / file for name, file in _DEFAULTS.items()}
+
+
+def _fitting(raw: argparse.Namespace, report: Report) -> None:
+    """Say which of the names asked for nothing has.
+
+    Raises:
+        InputError: nothing fits at all.
+    """
+    asked = [
+        (name, clean(value)) for name in ("model", "target", "precision", "device") for value in getattr(raw, name)
+    ]
+    if asked and not report.rows:
+        _say_problems(report)
+        words = [f"--{name} {value}" for name, value in asked] + ([f"--since {raw.since}"] if raw.since else [])
+        raise InputError(
+            f"nothing fits {' '.join(words)}: no such artifact was built or measured",
+            remedy="Run without these options to see what there is.",
+        )
+    there = {("device", r.measured.device) for r in report.rows if r.measured}
+    there |= {(name, getattr(r, name)) for r in report.rows for name in ("model", "target", "precision")}
+    for name, value in asked:
+        if (name, value) not in there:
+            say(f"--{name} {value}: nothing that is shown has it")
 
 
 def _inputs(raw: argparse.Namespace, out: Path) -> Inputs:

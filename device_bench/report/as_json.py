@@ -68,6 +68,8 @@ def _row(row: Row) -> dict[str, Any]:
         "limits": [asdict(limit) for limit in row.limits],
         "verdict": row.verdict,
         "reasons": list(row.reasons),
+        "notes": list(row.notes),
+        "times_count": row.times_count,
     }
 
 

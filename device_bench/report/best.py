@@ -15,7 +15,8 @@ class Best:
 
     Attributes:
         passing, judged: rows that pass, of those with a budget.
-        fastest, smallest: None when none passes.
+        fastest: of those that pass, and whose times count; None when there is none.
+        smallest: None when none passes.
     """
 
     model: str
@@ -35,7 +36,7 @@ def best(report: Report) -> list[Best]:
             judged = [r for r in device.rows if r.model == model and r.verdict is not None]
             good = [r for r in judged if r.verdict == "PASS"]
             if judged:
-                fastest = min(good, key=_speed, default=None)
+                fastest = min((r for r in good if r.times_count), key=_speed, default=None)
                 found.append(
                     Best(
                         model=model,

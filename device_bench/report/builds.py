@@ -20,8 +20,8 @@ def metric_of(value: Mapping[str, Any] | None, device: str = "") -> Metric | Non
     )
 
 
-def build_of(manifest: Mapping[str, Any]) -> Build:
-    """One manifest, which keeps to its schema."""
+def build_of(manifest: Mapping[str, Any], *, intact: bool = True) -> Build:
+    """One manifest, which keeps to its schema. ``intact``: whether its files are there as it lists them."""
     verification = manifest.get("verification")
     coverage = manifest.get("coverage")
     error = manifest["error"] or {}
@@ -32,6 +32,7 @@ def build_of(manifest: Mapping[str, Any]) -> Build:
         target=clean(manifest["target"]),
         precision=clean(manifest["precision"]),
         status=clean(manifest["status"]),
+        intact=intact,
         sha256=identity(manifest),
         size=manifest["bytes"] if manifest["files"] else None,
         metric=metric_of(manifest["metric"]),

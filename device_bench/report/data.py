@@ -30,6 +30,7 @@ class Build:
     Attributes:
         key: of what it was made from.
         sha256: of the file that a runtime opens; empty where it is a folder, or there is none.
+        intact: whether the files in the output folder are those that the manifest lists.
         size: of all files, in bytes; None when nothing was kept.
         changed, decisions: changed decisions of how many; None when it was not verified.
         delegated, fallback: nodes that the target's fast path took, and ops (with their counts) that it left.
@@ -39,6 +40,7 @@ class Build:
     target: str
     precision: str
     status: str
+    intact: bool = True
     key: str = ""
     sha256: str = ""
     size: int | None = None
@@ -60,7 +62,7 @@ class Build:
     @property
     def ok(self) -> bool:
         """Whether it may ship as far as the build is concerned."""
-        return self.status in ("ok", "ok-undelegated")
+        return self.intact and self.status in ("ok", "ok-undelegated")
 
     @property
     def label(self) -> str:
@@ -138,8 +140,10 @@ class Row:
         build, measured: None when it is not in the output folder; when it was measured nowhere.
         verdict: None when no budget applies.
         fails: why it is FAIL: limits that are broken, a build that failed, outputs that are wrong.
-        doubts: why its figures do not count, or what is not known.
+        doubts: why a limit cannot be judged: its figures do not count, or are not known.
         wrong: those of ``fails`` that say that outputs are wrong.
+        notes: what is wrong with figures that no limit is about; they have no part in the verdict.
+        times_count: whether its times may be ranked: measured in full, without doubts, at the model's own batch.
     """
 
     model: str
@@ -152,6 +156,8 @@ class Row:
     fails: tuple[str, ...]
     doubts: tuple[str, ...]
     wrong: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    times_count: bool = False
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import get_args
 
 from build.budgets import MEASURED
 from device_bench.report.builds import refused
 from device_bench.report.data import Build, Finding, Kind, Row
 from device_bench.report.measured import Stored
-from device_bench.report.rows import NOT_MEASURED
+from device_bench.report.rows import ALTERED, NOT_MEASURED
 from device_bench.report.text import clean, figure, message
 from targets.registry import TargetFacts
 
@@ -23,6 +23,7 @@ def findings(
     stored: Iterable[Stored],
     facts: Mapping[str, TargetFacts],
     precisions: Sequence[str],
+    elsewhere: Set[tuple[str, str, str]] = frozenset(),
 ) -> tuple[Finding, ...]:
     """Everything that a reader must know before believing the tables; the same words about many things are said once.
 
@@ -30,10 +31,11 @@ def findings(
         stored: measurements that are shown, failed ones included.
         facts: of the targets.
         precisions: that any artifact has.
+        elsewhere: (model, target, precision) that were built and are not shown.
     """
     found: Found = {}
     _of_builds(found, builds)
-    _of_targets(found, builds, facts, precisions)
+    _of_targets(found, builds, facts, precisions, elsewhere)
     _of_measurements(found, stored)
     _of_rows(found, rows)
     order = list(get_args(Kind))
@@ -52,6 +54,10 @@ def _of_builds(found: Found, builds: Sequence[Build]) -> None:
             _add(found, "warning", warning, what)
         if b.ok:
             continue
+        if not b.intact:
+            remedy = f"nox -s build -- --model {b.model} --targets {b.target} --precisions {b.precision}"
+            _add(found, "failed", ALTERED, what, remedy)
+            continue
         if b.status.startswith("unavailable"):
             _add(found, "unavailable", b.status.partition(":")[2].strip() or b.error, what, b.remedy)
             continue
@@ -60,10 +66,14 @@ def _of_builds(found: Found, builds: Sequence[Build]) -> None:
 
 
 def _of_targets(
-    found: Found, builds: Sequence[Build], facts: Mapping[str, TargetFacts], precisions: Sequence[str]
+    found: Found,
+    builds: Sequence[Build],
+    facts: Mapping[str, TargetFacts],
+    precisions: Sequence[str],
+    elsewhere: Set[tuple[str, str, str]],
 ) -> None:
     """What no manifest tells, since nothing was tried."""
-    present = {(b.model, b.target, b.precision) for b in builds}
+    present = {(b.model, b.target, b.precision) for b in builds} | elsewhere
     for model in dict.fromkeys(b.model for b in builds):
         for name, target in facts.items():
             reasons = {p: target.unavailable(p) for p in precisions}
@@ -107,6 +117,8 @@ def _of_rows(found: Found, rows: Sequence[Row]) -> None:
                 _add(found, "budget", text, f"{name}: {figure(limit.name, limit.value)}")
         for doubt in row.doubts:
             if doubt != NOT_MEASURED:
-                _add(found, "inconclusive", doubt, what)
+                _add(found, "inconclusive" if row.verdict == "INCONCLUSIVE" else "warning", doubt, what)
+        for note in row.notes:
+            _add(found, "warning", note, what)
         if row.build is not None and row.build.ok and (row.model, row.target, row.precision) not in measured:
             _add(found, "missing", "built, but measured on no device", what)

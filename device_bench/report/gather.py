@@ -27,6 +27,8 @@ class Inputs:
         long_runs: measurements that are shown over time.
         runs: run -> its record (``run.json``), where it could be read.
         platforms: bench session -> platform whose budgets apply.
+        altered: artifacts whose files are not those of their manifests.
+        elsewhere: artifacts that were built and are left out: they were not measured on the devices asked for.
     """
 
     measurements: Sequence[Stored]
@@ -37,11 +39,14 @@ class Inputs:
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     platforms: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
+    altered: Set[Name] = frozenset()
+    elsewhere: Set[Name] = frozenset()
 
 
 def gather(inputs: Inputs) -> Report:
     """The report."""
-    manifests = {(m["model"], m["target"], m["precision"]): (build_of(m), m) for m in inputs.manifests}
+    named = [((m["model"], m["target"], m["precision"]), m) for m in inputs.manifests]
+    manifests = {name: (build_of(m, intact=name not in inputs.altered), m) for name, m in named}
     groups: dict[Key, list[Stored]] = {}
     for one in inputs.measurements:
         groups.setdefault(one.key, []).append(one)
@@ -59,6 +64,7 @@ def gather(inputs: Inputs) -> Report:
     shown = list(inputs.measurements)
     emulated = {clean(one.key.device) for one in shown if one.value["emulated"]}
     rows.sort(key=lambda r: (*place(r), *_setting(r, emulated)))
+    elsewhere = {(clean(model), clean(target), clean(precision)) for model, target, precision in inputs.elsewhere}
     ok = [one for one in shown if one.value["status"] == "ok"]
     return Report(
         models=models,
@@ -67,7 +73,7 @@ def gather(inputs: Inputs) -> Report:
         builds=tuple(builds),
         rows=tuple(rows),
         devices=_devices(shown, inputs.long_runs, rows),
-        findings=findings(builds, rows, shown, inputs.facts, precisions),
+        findings=findings(builds, rows, shown, inputs.facts, precisions, elsewhere),
         problems=tuple(inputs.problems),
         toolchains=_toolchains(builds, ok),
         runs=tuple(sorted({clean(one.run) for one in shown})),
@@ -106,11 +112,29 @@ def _rows(
             key, values, [o.path for o in stored], build, run=run, wanted=max(int(record.get("repeats", 0)), seen)
         )
         platform = inputs.platforms.get(str(record.get("session", "")), "")
-        found.append(row_of(name, build, manifest, measured, values, inputs.judging, platform=platform, run=run))
+        row = row_of(
+            name,
+            build,
+            manifest,
+            measured,
+            values,
+            inputs.judging,
+            platform=platform,
+            run=run,
+            swept=_over_batches(record),
+        )
+        found.append(row)
     for name, (build, manifest) in manifests.items():
         if name not in measured_names:
             found.append(row_of(name, build, manifest, None, (), inputs.judging, platform=""))
     return found
+
+
+def _over_batches(record: Mapping[str, Any]) -> bool:
+    """Whether a run sweeps over batches. What a record says of its points keeps to no schema."""
+    points = record.get("points")
+    points = points if isinstance(points, list) else []
+    return len({str(p.get("batch")) for p in points if isinstance(p, dict)}) > 1
 
 
 def _devices(shown: Sequence[Stored], lasting: Sequence[Stored], rows: Sequence[Row]) -> tuple[Device, ...]:

@@ -110,7 +110,7 @@ def _decisions(report: Report) -> list[str]:
                 text.milliseconds(m.p95_ms if m else None),
                 text.mebibytes(m.peak_mb if m else None),
                 r.verdict or "no budget",
-                "; ".join(r.reasons),
+                "; ".join((*r.reasons, *(f"note: {n}" for n in r.notes))),
             )
         )
     head = (
@@ -126,7 +126,7 @@ def _decisions(report: Report) -> list[str]:
         "verdict",
         "why",
     )
-    return ["## Decision table", "", *table((*head, "verdict", "why"), rows, (3, 4, 5, 6, 7, 8))]
+    return ["## Decision table", "", *table(head, rows, (3, 4, 5, 6, 7, 8))]
 
 
 def _distributions(report: Report) -> list[str]:

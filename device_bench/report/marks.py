@@ -46,11 +46,12 @@ def swatch(target: str) -> Safe:
 
 def usual(rows: Sequence[Row]) -> list[Row]:
     """Of every artifact's points on a device the one that others are compared with: the evaluation's own batch where it
-    was measured, fewest threads, smallest batch; one for each way of running."""
+    was measured, fewest threads, smallest batch; one for each way of running. None of an artifact whose files are gone
+    or altered: it cannot be had."""
     found: dict[tuple[str, ...], Row] = {}
     for row in rows:
         m = row.measured
-        if m is None or m.p95_ms is None:
+        if m is None or m.p95_ms is None or (row.build is not None and not row.build.intact):
             continue
         key = (m.device, row.model, row.target, row.precision, m.variant)
         other = found.get(key)

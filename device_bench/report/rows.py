@@ -15,6 +15,8 @@ from models.spec import Budget
 
 #: the doubt of a row that was measured nowhere though its budget limits times.
 NOT_MEASURED = "not measured"
+#: why an artifact fails whose files are gone or altered.
+ALTERED = "its files are not those of its manifest: build again"
 #: how a verdict begins the reason that outputs are not those of this host.
 _WRONG = "its outputs differ"
 #: (model, target, precision)
@@ -64,6 +66,7 @@ def row_of(
     *,
     platform: str,
     run: str = "",
+    swept: bool = False,
 ) -> Row:
     """One line of the table.
 
@@ -71,16 +74,20 @@ def row_of(
         name, run: not cleaned.
         values: the measurements behind ``measured``, failed ones included.
         platform: whose budgets apply to ``measured``; without it, those that the target ships to.
+        swept: the run is a sweep over batches; a limit of p95 is of the call as the model's spec has it.
     """
     limits = judging.tightest(name[0], [platform] if measured and platform else judging.platforms(name[1]))
     if measured is not None and judging.limits is not None:
         own = judging.limits.get((run, values[0]["measurement"]["device"], *name))
         limits = {k: v for k, v in limits.items() if own is None or k not in MEASURED}
         limits |= {k: v for k, v in (own or {}).items() if v is not None}
+    if measured is not None and swept:
+        limits.pop("p95_ms", None)
     words: list[Word | None] = []
     fails: list[str] = []
     doubts: list[str] = []
     wrong: list[str] = []
+    notes: list[str] = []
     judged: list[Limit] = []
     # A measured row of other bytes says nothing about the artifact that lies there, nor the other way round.
     if manifest is not None and build is not None and not (measured and measured.stale):
@@ -91,15 +98,23 @@ def row_of(
             if one.verdict != "PASS":
                 kind = fails if one.verdict == "FAIL" else doubts
                 kind.append(_broken(one.limit, one.allowed, one.value, one.why))
-        if not build.ok:
+        if build.intact and not build.ok:
             words.append("FAIL")
             fails.append(f"the build ended with {build.status}")
+    if build is not None and not build.intact:
+        words.append("FAIL")
+        fails.append(ALTERED)
     if measured is not None:
         times = {k: limits.get(k) for k in MEASURED}
         found = verdict.judge(values, repeats=measured.wanted, rules=judging.rules, **times)
         words.append(found.word)
         told = [message(r) for r in found.reasons]
-        (fails if found.word == "FAIL" else doubts).extend(told)
+        if found.word == "FAIL":
+            fails += told
+        elif found.word == "INCONCLUSIVE" or (measured.emulated and limits):
+            doubts += told
+        # Without limits the reasons are all that is wrong with the times, whether or not a limit is about them.
+        notes += map(message, verdict.judge(values, repeats=measured.wanted, rules=judging.rules).reasons)
         wrong += [r for r in told if r.startswith(_WRONG)]
         judged += [_limit(k, v, getattr(measured, k), found.word) for k, v in times.items() if v is not None]
         if times["peak_mb"] is not None and measured.peak_mb is None:
@@ -108,7 +123,7 @@ def row_of(
         if measured.emulated and limits:
             words.append("INCONCLUSIVE")  # whatever the limits are: nobody ships to an emulated device
         if measured.stale:
-            doubts.append("other bytes were measured than lie in the output folder now")
+            (doubts if limits else notes).append("other bytes were measured than lie in the output folder now")
             words.append("INCONCLUSIVE" if limits else None)
     elif any(k in limits for k in MEASURED):
         words.append("INCONCLUSIVE")
@@ -127,6 +142,8 @@ def row_of(
         fails=tuple(dict.fromkeys(fails)),
         doubts=tuple(dict.fromkeys(doubts)),
         wrong=tuple(dict.fromkeys(wrong)),
+        notes=tuple(n for n in dict.fromkeys(notes) if n not in (*fails, *doubts)),
+        times_count=measured is not None and measured.p95_ms is not None and not (swept or measured.stale or notes),
     )
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from build.budgets import from_mapping, read_budgets
 from build.errors import InputError
+from build.manifest import intact
 from device_bench.report.data import Problem
 from device_bench.report.gather import Inputs
 from device_bench.report.measured import Stored, select
 from device_bench.report.rows import Judging
 from device_bench.report.text import clean, message
-from device_bench.store import Cell, Query, ResultStore, open_results
+from device_bench.store import Cell, Manifest, Query, ResultStore, open_results
 from models.spec import Budget
 from targets.registry import all_targets
 
@@ -31,18 +32,20 @@ def read(
         results: a folder or URL; None: there are no measurements.
         out: where builds put their artifacts; None: there are none.
         budgets: limits in place of the models' own and of the runs'.
+        query: narrows builds as well as measurements; with devices, builds that were measured there are left.
 
     Raises:
         InputError: the results or the budgets cannot be read.
     """
+    query = query or Query()
     facts = all_targets()
     own = read_budgets(budgets) if budgets else None
     records = _records(out)
     problems: list[Problem] = []
     store = open_results(results, out=out) if results is not None else None
-    manifests = store.manifests() if store else []
+    manifests = store.manifests(query) if store else []
     if store is None and out is not None:
-        manifests, problems = _manifests_only(out)
+        manifests, problems = _manifests_only(out, query)
     # Two artifacts of one name differ in how they were built; what lies in the output folder is what would ship.
     values = {(m.model, m.target, m.precision): m for m in sorted(manifests, key=lambda m: _in(out, m.path))}
     measurements: list[Stored] = []
@@ -50,7 +53,7 @@ def read(
     runs: dict[str, Mapping[str, Any]] = {}
     limits: dict[tuple[str, ...], Mapping[str, float | None]] = {}
     if store is not None:
-        cells, lasting = select(store.cells(query or Query()), {name: m.sha256 for name, m in values.items()})
+        cells, lasting = select(store.cells(query), {name: m.sha256 for name, m in values.items()})
         measurements = _documents(store, cells)
         long_runs = _documents(store, lasting)
         shown = {cell.run for cell in cells}
@@ -58,20 +61,26 @@ def read(
         limits = {} if own is not None else _limits(store, sorted(shown))
         problems = [Problem(path=clean(p.path, 200), message=message(p.reason)) for p in store.problems()]
         store.close()
+    there = (
+        {(one.key.model, one.key.target, one.key.precision) for one in measurements} if query.devices else set(values)
+    )
+    elsewhere = {name for name in values if name not in there}
     return Inputs(
         measurements=measurements,
         long_runs=long_runs,
-        manifests=[m.value for m in values.values()],
+        manifests=[m.value for name, m in values.items() if name not in elsewhere],
         judging=Judging(
             budgets=lambda model: own if own is not None else _models_own(records.get(model), model),
             platforms=lambda target: facts[target].platforms if target in facts else (),
             device_class=device_class,
             limits=limits,
         ),
-        facts=facts,
+        facts={name: f for name, f in facts.items() if name in (query.targets or facts)},
         runs=runs,
         platforms={s: s.removeprefix(_BENCH) for r in runs.values() if (s := str(r.get("session", "")))},
         problems=problems,
+        altered={name for name, m in values.items() if name not in elsewhere and _altered(out, m)},
+        elsewhere=elsewhere,
     )
 
 
@@ -89,13 +98,24 @@ def _in(out: Path | None, path: str) -> bool:
     return out is not None and (out / path).is_file()
 
 
-def _manifests_only(out: Path) -> tuple[list[Any], list[Problem]]:
+def _altered(out: Path | None, found: Manifest) -> bool:
+    """Whether an artifact's files below the output folder are gone, or others than its manifest lists. Of a manifest
+    that is only kept with the results, and of one that names no artifact, nothing is expected there."""
+    if out is None or not _in(out, found.path) or not found.value["files"]:
+        return False
+    try:
+        return not intact((out / found.path).parent, found.value)
+    except OSError:
+        return True
+
+
+def _manifests_only(out: Path, query: Query) -> tuple[list[Any], list[Problem]]:
     """Manifests where there are no results yet."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as empty:
         store = open_results(empty, out=out)
-        found = store.manifests()
+        found = store.manifests(query)
         problems = [Problem(path=clean(p.path, 200), message=message(p.reason)) for p in store.problems()]
         store.close()
     return found, problems

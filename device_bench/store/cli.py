@@ -6,15 +6,18 @@ import argparse
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from build.cache import write_atomic
 from build.errors import EdgeportError, InputError
 from build.log import fail, say
+from device_bench.store.files import MANIFESTS
+from device_bench.store.index import NAME
 from device_bench.store.results import ResultStore
 from device_bench.store.rows import Problem, Query
+from device_bench.store.text import plain
 
 #: skipped files that are named on stderr; the rest is counted.
 _NAMED = 10
@@ -72,14 +75,56 @@ def share(text: str, option: str, *, below: float) -> float:
     return value
 
 
-def report_problems(stores: Sequence[ResultStore]) -> list[Problem]:
-    """Say on stderr what was skipped, and why; all of it is returned."""
-    found = sorted({p for store in stores for p in store.problems()})
+def report_problems(stores: Sequence[ResultStore], *, below: str = "") -> list[Problem]:
+    """Say on stderr what was skipped, and why; all of it is returned.
+
+    Args:
+        below: only what lies below this path: ``run-…/``.
+    """
+    found = sorted({p for store in stores for p in store.problems() if p.path.startswith(below)})
     for problem in found[:_NAMED]:
         say(f"skipped {problem.path}: {problem.reason}")
     if len(found) > _NAMED:
         say(f"skipped {len(found) - _NAMED} more files")
     return found
+
+
+def check_outputs(results: str, outputs: Mapping[str, str | None]) -> None:
+    """Whether files may be written where they were asked for; called before anything is.
+
+    Args:
+        results: ``--results``.
+        outputs: option -> file; None where it was not given.
+
+    Raises:
+        InputError: two of them are one file, or one would replace results.
+    """
+    seen: dict[Path, str] = {}
+    for option, text in outputs.items():
+        if text is None:
+            continue
+        path = Path(text).resolve()
+        if path in seen:
+            raise InputError(f"{seen[path]} and {option} name the same file: '{plain(text, 120)}'")
+        seen[path] = option
+        if _is_of_results(path, results):
+            raise InputError(
+                f"{option} '{plain(text, 120)}' lies among the results, which are never replaced",
+                remedy="Name a file outside of runs.",
+            )
+
+
+def _is_of_results(path: Path, results: str) -> bool:
+    """Whether a path is one of the index, of a run, or of the manifests kept with results."""
+    if path.name.startswith(NAME):
+        return True
+    if any(p.name.startswith("run-") and (p / "run.json").exists() for p in path.parents):
+        return True
+    if "://" in results:
+        return False
+    place = Path(results).resolve()
+    first = path.relative_to(place).parts[:-1][:1] if path.is_relative_to(place) else ()
+    return any(name.startswith("run-") or name == MANIFESTS for name in first)
 
 
 def write_text(path: str | None, text: str) -> None:

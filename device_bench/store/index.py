@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 NAME = ".index.sqlite"
 _APPLICATION = 0x45647270  # "Edrp"
 #: of the tables below, and of how a file becomes a row: raise it when either changes.
-_VERSION = 2
+_VERSION = 3
 _BATCH = 500
 _BUSY_SECONDS = 60.0
 _TABLES = (
@@ -207,7 +207,7 @@ class Index:
         run = path.partition("/")[0]
         try:
             if kind == "measurement":
-                value = check.measurement(content)
+                value = check.measurement(content, folder=path.split("/")[1])
                 return None, lambda c: _put_measurement(c, path, columns.to_row(run, value), columns.facts_of(value))
             if kind == "run":
                 record = check.run(content)

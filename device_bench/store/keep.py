@@ -10,8 +10,9 @@ from typing import Any
 
 from build.bundle.store import open_store
 from build.cache import write_atomic
-from build.errors import InputError, StorageError
-from device_bench.store.files import MANIFESTS, FolderFiles
+from build.errors import InputError, RejectedResultError, StorageError
+from device_bench.store import check
+from device_bench.store.files import MANIFESTS, FolderFiles, kind_of
 from device_bench.store.text import plain
 
 
@@ -38,20 +39,23 @@ def publish(run: Path, place: str) -> int:
         place: a folder or URL of results.
 
     Raises:
-        InputError: no such run.
+        InputError: no such run, or a file of it, or a manifest, is one that readers would skip; then nothing is copied.
         StorageError: it cannot be written, or a file of this name with other content is there.
     """
     if not (run / "run.json").is_file():
         raise InputError(f"'{plain(run)}' is no run of the lab")
+    files = FolderFiles(run.parent)
+    listed = files.listing()
+    own = (f"{run.name}/", f"{MANIFESTS}/")
+    problems = sorted(p for p in listed.problems if p.path.startswith((*own, plain(f"{run.name}/"))))
+    if problems:
+        raise _unfit(run, problems[0].path, problems[0].reason)
+    wanted = sorted((p for p in listed.stamps if p.startswith(own)), key=lambda p: (p.endswith("/summary.json"), p))
+    contents = {path: _checked(run, files, path) for path in wanted}
+    _check_twins(run, contents)
     store = open_store(place)
-    listed = FolderFiles(run.parent).listing().stamps
-    wanted = sorted(
-        (p for p in listed if p.startswith((f"{run.name}/", f"{MANIFESTS}/"))),
-        key=lambda p: (p.endswith("/summary.json"), p),
-    )
     new = 0
-    for path in wanted:
-        content = (run.parent / path).read_bytes()
+    for path, content in contents.items():
         if store.create(path, content):
             new += 1
         elif store.read(path) != content:
@@ -60,3 +64,44 @@ def publish(run: Path, place: str) -> int:
                 remedy="Results are only ever added: measure into a new run.",
             )
     return new
+
+
+def _unfit(run: Path, path: str, reason: str) -> InputError:
+    return InputError(
+        f"'{plain(run.name)}' was not published: {plain(path)}: {plain(reason)}",
+        remedy="Move that file away, or measure into a new run.",
+    )
+
+
+def _checked(run: Path, files: FolderFiles, path: str) -> bytes:
+    """A file's bytes, when a reader takes them for what their path says.
+
+    Raises:
+        InputError: no reader does.
+    """
+    content = files.read(path)
+    if content is None:
+        raise _unfit(run, path, "it cannot be read")
+    try:
+        kind = kind_of(path)
+        if kind == "measurement":
+            check.measurement(content, folder=path.split("/")[1])
+        elif kind == "run":
+            check.run(content)
+        elif kind == "summary":
+            check.summary(content)
+        else:
+            check.manifest(content)
+    except RejectedResultError as error:
+        raise _unfit(run, path, error.message) from error
+    return content
+
+
+def _check_twins(run: Path, contents: Mapping[str, bytes]) -> None:
+    """A measurement that is there twice counts once: which one, readers decide by its path."""
+    seen: dict[str, str] = {}
+    for path in sorted(p for p in contents if kind_of(p) == "measurement"):
+        identity = json.dumps(json.loads(contents[path])["measurement"], sort_keys=True)
+        if identity in seen:
+            raise _unfit(run, path, f"it is the same measurement as {seen[identity]}")
+        seen[identity] = path

@@ -147,11 +147,11 @@ class ResultStore:
             InputError: the file is gone, or is no longer what the index says.
         """
         content = self._files.read(measurement.path)
+        run, folder, _ = measurement.path.split("/")
         try:
-            value = check.measurement(content) if content is not None else None
+            value = check.measurement(content, folder=folder) if content is not None else None
         except RejectedResultError:
             value = None
-        run = measurement.path.partition("/")[0]
         if value is None or not _is_of(measurement, columns.to_row(run, value), columns.facts_of(value)):
             raise InputError(f"'{plain(measurement.path)}' changed while it was read", remedy="Run it again.")
         return value
@@ -223,7 +223,8 @@ class ResultStore:
                 parameters += list(values)
         if query.since is not None:
             where.append("started >= ?")
-            parameters.append(query.since)
+            # As text the end of a time stands after its beginning, but "…T10:00Z" would stand after "…T10:00:59Z".
+            parameters.append(query.since.removesuffix("Z"))
         if query.ok is not None:
             where.append("ok = ?")
             parameters.append(int(query.ok))

@@ -6,11 +6,12 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from build.errors import InputError
 
-_SINCE = re.compile(r"\d{4}-\d{2}-\d{2}(T\d{2}:\d{2}(:\d{2})?Z?)?")
+_SINCE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?)?")
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -93,8 +94,15 @@ class Query:
         Raises:
             InputError: ``since`` is no date.
         """
-        if self.since is not None and not _SINCE.fullmatch(self.since):
+        if self.since is not None and not _is_date(self.since):
             raise InputError(f"'{self.since[:40]}' is no date", remedy="Write 2026-11-29 or 2026-11-29T20:00:00Z.")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return bool(_SINCE.fullmatch(text) and datetime.fromisoformat(text.removesuffix("Z")))
+    except ValueError:  # there is no such day or hour
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

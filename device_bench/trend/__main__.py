@@ -33,6 +33,7 @@ def parser() -> cli.Parser:
 
 
 def _trend(raw: argparse.Namespace) -> int:
+    cli.check_outputs(raw.results, {"--json": raw.json})
     if raw.seed < 0:
         raise InputError(f"--seed {raw.seed}: needs 0 or more")
     threshold = cli.share(raw.threshold, "--threshold", below=1.0)

@@ -56,8 +56,26 @@ def sha(*words: Any) -> str:
     return hashlib.sha256(repr(words).encode()).hexdigest()
 
 
+def artifact(*name: str) -> bytes:
+    """The file of an artifact."""
+    return repr(("file", *name)).encode()
+
+
+def write_build(out: Path, value: Mapping[str, Any]) -> Path:
+    """An artifact's folder as a build leaves it: manifest and files."""
+    name = (value["model"], value["target"], value["precision"])
+    folder = out.joinpath(*name)
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(value))
+    for file in value["files"]:
+        (folder / file["path"]).write_bytes(artifact(*name))
+    return folder
+
+
 def manifest(model: Model, target: str, precision: str, **changes: Any) -> dict[str, Any]:
-    """A manifest that keeps to its schema, of an artifact that was built and verified."""
+    """A manifest that keeps to its schema, of an artifact that was built and verified. Its one file is short, whatever
+    size the manifest tells: nobody writes gigabytes to test a report."""
+    content = artifact(model.name, target, precision)
     dice = random.Random(f"{model.name}/{target}/{precision}")
     bits = PRECISIONS[precision].weight_bits
     size = int(model.bytes * bits / 32 * dice.uniform(1.0, 1.12)) + 1500
@@ -81,7 +99,7 @@ def manifest(model: Model, target: str, precision: str, **changes: Any) -> dict[
         "outputs": [],
         "warnings": [],
         "licence": "unknown",
-        "files": [{"path": "model.bin", "bytes": size, "sha256": sha("file", model.name, target, precision)}],
+        "files": [{"path": "model.bin", "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}],
         "main": "model.bin",
         "entry_points": [],
         "bytes": size,
@@ -193,9 +211,7 @@ def write(folder: Path, *, count: int = 400) -> tuple[Path, Path]:
     out, results = folder / "out", folder / "results"
     built = list(manifests())
     for value in built:
-        place = out / value["model"] / value["target"] / value["precision"]
-        place.mkdir(parents=True)
-        (place / "manifest.json").write_text(json.dumps(value))
+        write_build(out, value)
     record = {"schema_version": 1, "session": "bench-local", "started": "2026-03-01T09:00:00Z", "repeats": 3}
     record |= {"seed": 7, "settings": {}, "devices": [p.name for p in PLACES]}
     (results / RUN).mkdir(parents=True)

@@ -20,8 +20,8 @@ STARTED = "2026-11-01T10:00:00Z"
 LATER = "2026-11-02T10:00:00Z"
 #: two runs, a day apart.
 OLD, NEW = "run-20261101-100000-aaaaaa", "run-20261102-100000-bbbbbb"
-#: what a terminal, a page, a spreadsheet or XML might act on.
-HOSTILE = "=cmd|' /C calc'!A1\x1b[31m<script>alert(1)</script>\n]]>\u202e\"'&\x00,;"
+#: what a terminal, a page, a spreadsheet or XML might act on; a folder may be called so, as a device's has to be.
+HOSTILE = "=cmd|' \\C calc'!A1\x1b[31m<script>alert(1)<script>\n]]>\u202e\"'&\x01,;"
 
 _OF_RUNS_THAT_ENDED_WELL = (
     *("attempts", "runtime", "load_ms", "first_ms", "statistics", "details", "memory", "threads", "timer_cost_ns"),
@@ -67,7 +67,6 @@ def measurement(samples_ns: Sequence[int] | None = None, **changes: Any) -> dict
     samples = list(samples_ns) if samples_ns is not None else normal()
     figures = summarise(samples).to_json()
     harness: dict[str, Any] = {"load1": 0.1, "cpus": [], "thermal": []}
-    mean = figures["mean_ms"] or 1e-6
     value: dict[str, Any] = {
         "schema_version": 1,
         "measurement": {
@@ -124,7 +123,7 @@ def measurement(samples_ns: Sequence[int] | None = None, **changes: Any) -> dict
         "runtime": {"name": "litert", "version": "2.3.0"},
         "load_ms": 3.5,
         "first_ms": 12.25,
-        "statistics": {**figures, "per_second": round(1e3 / mean, 3)},
+        "statistics": {**figures, "per_second": 0.0},
         "details": {},
         "memory": {
             **dict.fromkeys(("rss_before_load", "rss_after_load", "peak_rss", "peak_rss_end"), 20 << 20),
@@ -169,6 +168,9 @@ def measurement(samples_ns: Sequence[int] | None = None, **changes: Any) -> dict
                 value["settings"][name] = change
         else:
             value[name] = change
+    if "statistics" not in changes:
+        runs = len(samples) * 1e9 / max(value["loop_ns"], 1)
+        value["statistics"]["per_second"] = round(runs * (identity["batch"] or 1), 3)
     if value["emulated"] and not value["device"]["emulated"]:
         value["device"] = {**value["device"], "emulated": True, "why_emulated": "the kernel is not aarch64"}
     return value
@@ -204,12 +206,11 @@ def write(results: Path, run: str, value: dict[str, Any], name: str | None = Non
     m = value["measurement"]
     words = [m["model"], m["target"], m["precision"], f"t{m['threads']}", f"b{m['batch']}" if m["batch"] else ""]
     file = name or ".".join(w for w in (*words, m["variant"], f"r{m['repeat']}", "json") if w)
-    unfit = str.maketrans({"/": "_", "\0": "_"})
-    folder = results / run / m["device"].translate(unfit)
+    folder = results / run / m["device"]
     folder.mkdir(parents=True, exist_ok=True)
     if not (results / run / "run.json").exists():
         write_record(results, run, started=value["started"])
-    path = folder / file.translate(unfit)
+    path = folder / file.replace("/", "_").replace("\0", "_")
     path.write_text(json.dumps(value))
     return path
 

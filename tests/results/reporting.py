@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,20 +31,20 @@ def read(out: Path | None, results: Path | None, budgets: Path | None = None) ->
 
 
 def write_run(results: Path, values: Sequence[dict[str, Any]], run: str = full_run.RUN, **record: Any) -> None:
-    """A run's folder with these measurements."""
+    """A run's folder with these measurements, each below its device's folder."""
     session = {"schema_version": 1, "session": "bench-local", "started": "2026-03-01T09:00:00Z", "repeats": 1}
-    (results / run / "d").mkdir(parents=True)
-    session |= {"seed": 7, "settings": {}, "devices": ["d"]}
+    (results / run).mkdir(parents=True)
+    session |= {"seed": 7, "settings": {}, "devices": sorted({v["measurement"]["device"] for v in values})}
     (results / run / "run.json").write_text(json.dumps(session | record))
     for number, value in enumerate(values):
-        (results / run / "d" / f"{number}.json").write_text(json.dumps(value))
+        folder = results / run / value["measurement"]["device"]
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.json").write_text(json.dumps(value))
 
 
 def write_builds(out: Path, *manifests: dict[str, Any]) -> None:
     for value in manifests:
-        folder = out / value["model"] / value["target"] / value["precision"]
-        folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps(value))
+        full_run.write_build(out, value)
 
 
 DIGITS, PLACE = full_run.MODELS[0], made_up.PLACES[0]
@@ -90,7 +91,8 @@ def hostile_report(folder: Path) -> Report:
     values = []
     for name in HOSTILE:
         one = value(variant=name)
-        one["measurement"] |= {"device": name, "model": name}
+        # A device is named as its folder is, which holds no slash.
+        one["measurement"] |= {"device": re.sub("[/\0]", "\\\\", name)[:80], "model": name}
         one["device"] |= {"model": name, "soc": name, "os": name, "manufacturer": name}
         one["runtime"] = {"name": name, "version": name}
         one["cpu"] = {**one["cpu"], "models": [name], "kernel": name}
@@ -102,7 +104,7 @@ def hostile_report(folder: Path) -> Report:
     bad = {"warnings": list(HOSTILE), "toolchain": {n: n for n in HOSTILE}}
     coverage = {"delegated": 1, "fallback": dict.fromkeys(HOSTILE, 2), "delegated_share": 0.5, "method": HOSTILE[0]}
     write_builds(folder / "out", full_run.manifest(DIGITS, "litert", "fp32", **bad, coverage=coverage))
-    place = folder / "results" / full_run.RUN / "d"
+    place = folder / "results" / full_run.RUN / PLACE.name
     (place / "truncated.json").write_text(json.dumps(value())[:-30])
     (place / "foreign.json").write_text('{"hello": "<script>alert(1)</script>"}')
     (place / "noise.json").write_bytes(bytes(range(256)))

@@ -96,6 +96,31 @@ def test_thresholds_are_apart(tmp_path: Path) -> None:
     assert compare(results, "--judge", "p95")[1]["judged"] == "p95"
 
 
+def test_why_nothing_fits_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "results"
+    both(results)
+    for file in (results / NEW / "pixel-7").iterdir():
+        file.write_text(file.read_text()[:-30])
+    for name in (NEW, str(results / NEW)):
+        assert main([OLD, name, "--results", str(results)]) == 2
+        shown = capsys.readouterr().err.splitlines()
+        assert all(f"skipped {NEW}/pixel-7/" in line and "it is not whole JSON" in line for line in shown[:3])
+        assert "no measurements that fit" in "\n".join(shown[3:])
+
+
+def test_two_outputs_are_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "results"
+    both(results)
+    same = ["--json", str(tmp_path / "same"), "--markdown", str(tmp_path / "x" / ".." / "same")]
+    assert main([OLD, NEW, "--results", str(results), *same]) == 2
+    assert "name the same file" in capsys.readouterr().err
+    assert not (tmp_path / "same").exists()
+    record = results / OLD / "run.json"
+    before = record.read_bytes()
+    assert main([OLD, NEW, "--results", str(results), "--json", str(record)]) == 2
+    assert record.read_bytes() == before
+
+
 def test_changed_decisions_are_listed(tmp_path: Path) -> None:
     results = tmp_path / "results"
     gone = {**DECISION, "call": "eval-9"}
@@ -197,6 +222,8 @@ def test_a_branch_with_committed_results(tmp_path: Path, monkeypatch: pytest.Mon
         ([OLD, NEW, "--confidence", "1"], "--confidence 1"),
         ([OLD, NEW, "--fail-on", "anything"], "--fail-on anything"),
         ([OLD, NEW, "--seed", "-1"], "--seed -1"),
+        ([OLD, NEW, "--max-metric-drop", "nan"], "--max-metric-drop nan"),
+        ([OLD, NEW, "--max-metric-drop=-1"], "--max-metric-drop -1"),
         ([OLD], "required: B"),
         ([OLD, NEW, "--wrong"], "--wrong"),
         ([".", NEW], "neither a run of the lab nor"),

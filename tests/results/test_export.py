@@ -202,3 +202,24 @@ def test_what_cannot_be_exported_is_one_clear_line(
     assert main([*arguments, "--results", str(results)]) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("form", list(FORMATS))
+def test_results_are_never_replaced(results: Path, capsys: Any, form: str) -> None:
+    files = [results / OLD / "run.json", results / OLD / "pixel-7" / "new.csv", results / "run-9" / "x"]
+    before = files[0].read_bytes()
+    for file in (*files, results / ".index.sqlite", results / "manifests" / "x.json"):
+        assert main(["--format", form, str(file), "--results", str(results)]) == 2
+        assert "lies among the results" in capsys.readouterr().err.splitlines()[0]
+    assert main(["--format", form, str(files[0]), "--results", str(results.parent)]) == 2
+    assert files[0].read_bytes() == before
+    assert not files[1].exists()
+    assert not files[2].exists()
+
+
+def test_impossible_times_do_not_break_an_export(results: Path, capsys: Any) -> None:
+    made.write_record(results, OLD, started="2026-99-99T99:99:99Z")
+    made.write(results, NEW, made.measurement(started="2026-99-99T99:99:99Z", threads=3))
+    root = xml.parse(export(results, "junit")).getroot()
+    assert root.get("tests") == "3"
+    assert capsys.readouterr().err.count("not a time in UTC") == 2

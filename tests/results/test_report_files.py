@@ -69,7 +69,7 @@ def test_markdown_holds_the_same_rows(made: Made) -> None:
         assert cells[0] == row.model
         assert cells[1] == row.label
         assert cells[9] == (row.verdict or "no budget")
-    bars = {line.count("|") for line in table}
+    bars = {line.count("|") for line in (*lines[start + 2 : start + 4], *table)}
     assert len(bars) == 1
 
 
@@ -99,6 +99,7 @@ def test_measurements_alone_make_a_report(made: Made) -> None:
         (("--budgets", "nowhere.toml"), "--budgets nowhere.toml: no such file"),
         (("--frobnicate",), "--frobnicate"),
         (("--since", "soon"), "soon"),
+        (("--html", "q", "--markdown", "./q", "--json", "j"), "--html and --markdown name the same file"),
     ],
 )
 def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -109,6 +110,25 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...],
     assert said in errors[0]
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_narrow_builds_too_and_those_that_nothing_has_are_said(made: Made, tmp_path: Path) -> None:
+    where = ("--out", str(made.out), "--results", str(made.results), "--json", "own.json")
+    done = run(*where, "--model", "nope", "--device", "web-chromium", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nothing fits --model nope --device web-chromium" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+    done = run(*where, "--model", "minilm", "--model", "nope", "--device", "web-chromium", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "--model nope" in done.stderr
+    found = json.loads((tmp_path / "own.json").read_text())
+    assert {(r["model"], r["target"], r["measured"]["device"]) for r in found["rows"]} == {
+        ("minilm", "ort_web", "web-chromium")
+    }
+    built = {(b["model"], b["target"], b["precision"]) for b in found["builds"]}
+    assert built == {(r["model"], r["target"], r["precision"]) for r in found["rows"]}
+    # What is left out was built all the same.
+    assert not [f for f in found["findings"] if f["kind"] == "missing"]
 
 
 def test_nox_knows_the_session() -> None:

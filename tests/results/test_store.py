@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ def test_what_was_measured_is_read_back(results: Path) -> None:
         ({"runs": (OLD,)}, 3),
         ({"since": "2026-11-02"}, 5),
         ({"since": "2026-11-02T10:00:01Z"}, 0),
+        ({"since": "2026-11-02T10:00Z"}, 5),
+        ({"since": "2026-11-02T10:00:00Z"}, 5),
         ({"version": "2.3.0"}, 8),
         ({"version": "torch=2.13.0"}, 8),
         ({"version": "torch=2.13"}, 0),
@@ -78,7 +80,9 @@ def test_a_version_can_be_the_revision_of_the_sources(results: Path) -> None:
     assert {m.run for m in store.measurements(Query(version="0123456789abcdef"))} == {OLD}
 
 
-@pytest.mark.parametrize("since", ["yesterday", "2026-11", "2026-11-02 10:00"])
+@pytest.mark.parametrize(
+    "since", ["yesterday", "2026-11", "2026-11-02 10:00", "2026-13-45", "2026-02-30", "2026-11-02T24:61Z"]
+)
 def test_a_date_is_a_date(since: str) -> None:
     with pytest.raises(InputError, match="no date"):
         Query(since=since)
@@ -169,6 +173,32 @@ def test_a_run_is_published_from_the_command_line(
     assert publish_main([str(results / OLD), str(results)]) == 2
     assert publish_main([str(results / OLD)]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_run_that_readers_would_skip_is_not_published(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    team = tmp_path / "team"
+    folder = results / OLD / "pixel-7"
+    good = sorted(folder.iterdir())[0]
+    damages: dict[str, Callable[[Path], object]] = {
+        "z-bad.json": lambda p: p.write_text("{"),
+        "z-link.json": lambda p: p.symlink_to(good),
+        "z-copy.json": lambda p: shutil.copy(good, p),
+    }
+    for name, damage in damages.items():
+        damage(folder / name)
+        assert publish_main([str(results / OLD), str(team)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()[:1]
+        assert f"{OLD}/pixel-7/{name}: it is" in line
+        assert not team.exists()
+        (folder / name).unlink()
+    (results / "manifests").mkdir()
+    (results / "manifests" / "bad.json").write_text("[]")
+    with pytest.raises(InputError, match=r"manifests/bad\.json: it has schema version None"):
+        publish(results / OLD, str(team))
+    (results / "manifests" / "bad.json").unlink()
+    assert publish(results / OLD, str(team)) == 4
 
 
 @pytest.mark.parametrize("place", ["nothing/here", "memory://nothing/here", "gopher://x"])

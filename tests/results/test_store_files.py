@@ -26,6 +26,14 @@ def _with(**changes: Any) -> bytes:
     return json.dumps({**GOOD, **changes}).encode()
 
 
+def _inside(member: str, **changes: Any) -> bytes:
+    return _with(**{member: {**GOOD[member], **changes}})
+
+
+HOST = {"identical": True, "calls": 3, "differing": 0, "differing_calls": [], "max_abs_diff": 0.0}
+HOST |= {"changed_decisions": 0, "near_ties": 0, "flagged": False, "why": []}
+DECISION = {"call": "eval-3", "row": 0, "before": 3, "after": 5, "margin": 1.0, "tie": False}
+
 BAD: list[tuple[bytes, str]] = [
     (b"", "not whole JSON"),
     (b"{", "not whole JSON"),
@@ -53,7 +61,45 @@ BAD: list[tuple[bytes, str]] = [
     (_with(samples_ns=GOOD["samples_ns"][:-1]), "its samples come to 199"),
     (_with(statistics={**GOOD["statistics"], "p50_ms": 0.1}), "p50_ms is 0.1, its samples come to"),
     (_with(details={"a": {}}), "schema"),
+    (_with(started="2026-99-99T99:99:99Z"), "not a time"),
+    (_with(finished="2026-02-30T10:00:00Z"), "not a time"),
+    (_with(started="9999-01-01T00:00:00Z"), "not a time"),
+    (_with(started="٢٠٢٦-11-01T10:00:00Z"), "not a time"),
+    (_inside("statistics", spread=0.5), "its spread is 0.5"),
+    (_inside("statistics", drift=-0.5), "its drift is -0.5"),
+    (_inside("statistics", per_second=0), "its per_second is 0"),
+    (_inside("statistics", per_second=150.0), "its per_second is 150.0"),
+    (_inside("statistics", per_second=1e300), "its per_second is 1e\\+300"),
+    (_inside("measurement", batch=2), "2 a run"),
+    (_with(loop_ns=1), "schema|per_second"),
+    (_inside("memory", peak_mb=-7), "peak_mb is -7"),
+    (_with(load_ms=-1), "load_ms is -1"),
+    (_inside("artifact", bytes=-1), "bytes is -1"),
+    (_inside("measurement", threads=0), "threads is 0"),
+    (_inside("measurement", device="../x"), "its device is '../x', its folder is 'pixel-7'"),
+    (_inside("accuracy", decisions=0, changed_decisions=-5), "changed_decisions is -5"),
+    (_inside("accuracy", decisions=3, changed_decisions=4), "4 of 3 decisions"),
+    (_inside("accuracy", changed=[1]), "1 is no changed decision"),
+    (_inside("accuracy", changed=[DECISION]), "lists 1 changed decisions, and counts 0"),
+    (_inside("accuracy", metric={"name": "top1_accuracy", "value": 17.0, "reference": 1.0}), "not from 0 to 1"),
+    (_inside("accuracy", metric={"name": "cosine_agreement", "value": -0.5, "reference": 1.5}), "not from -1 to 1"),
+    (_with(host={**HOST, "differing": -1}), "host: its differing is -1"),
 ]
+
+
+def test_what_can_be_is_taken() -> None:
+    """Figures at the edges of what is possible."""
+    cosine = {"name": "cosine_agreement", "value": -1.0, "reference": 1.0}
+    several = {**GOOD["statistics"], "per_second": round(8 * 200 * 1e9 / GOOD["loop_ns"], 3)}
+    for content in (
+        _inside("accuracy", metric=cosine),
+        _inside("memory", peak_mb=None),
+        _with(host=HOST, accuracy=None),
+        _with(statistics=several),  # a program's own batch of 8, which nobody chose
+        json.dumps(made.measurement(batch=4)).encode(),
+        json.dumps(made.measurement([0, 0, 0])).encode(),
+    ):
+        assert check.measurement(content, folder="pixel-7")["status"] == "ok"
 
 
 @pytest.mark.parametrize(("content", "reason"), BAD, ids=range(len(BAD)))
@@ -63,7 +109,7 @@ def test_what_is_no_measurement_is_skipped_and_named(results: Path, content: byt
     (found,) = store.problems()
     assert found.path == f"{OLD}/pixel-7/bad.json"
     with pytest.raises(RejectedResultError, match=reason):
-        check.measurement(content)
+        check.measurement(content, folder="pixel-7")
     assert found.reason.isprintable()
     assert len(store.measurements()) == 8
 
