@@ -29,14 +29,20 @@ def test_a_network_is_smaller_and_near(tmp_path: Path, precision: str, share: fl
         assert made.snr([images(count)]) > least
 
 
-@pytest.mark.parametrize("precision", ["int8-weight", "int8-static", "int4-weight"])
+@pytest.mark.parametrize(
+    "precision",
+    ["int8-static", *(pytest.param(p, marks=pytest.mark.slow) for p in ("int8-weight", "int4-weight"))],
+)
 def test_two_lowerings_give_the_same_bytes(tmp_path: Path, precision: str) -> None:
     program = small_program(tmp_path)
     first = quantized(coreml, program, tmp_path / "a", precision).bytes()
     assert first == quantized(coreml, program, tmp_path / "b", precision).bytes()
 
 
-@pytest.mark.parametrize("precision", ["int8-weight", "int8-static", "int4-weight"])
+@pytest.mark.parametrize(
+    "precision",
+    ["int8-static", *(pytest.param(p, marks=pytest.mark.slow) for p in ("int8-weight", "int4-weight"))],
+)
 def test_a_kept_layer_stays_float(tmp_path: Path, precision: str) -> None:
     """The first linear layer holds most weights: kept, they are stored as floats, and its error is gone."""
     program = small_program(tmp_path)

@@ -137,7 +137,7 @@ class Pointwise(nn.Module):
         return self.strided(self.second(torch.relu(self.first(image))))
 
 
-@pytest.mark.parametrize("precision", ["int8-weight", "int4-weight"])
+@pytest.mark.parametrize("precision", ["int8-weight", pytest.param("int4-weight", marks=pytest.mark.slow)])
 def test_pointwise_convolution_is_a_linear_layer_of_the_delegate(precision: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     program = saved(Pointwise().eval(), (images(2),), tmp_path)
