@@ -16,7 +16,8 @@ from device_bench.devices.survey import read_conditions, read_facts
 from device_bench.emulator import faults
 from device_bench.gate import pass_gate
 from device_bench.harness.build import TOOLCHAINS
-from targets.registry import all_targets
+from device_bench.platforms import EVIDENCE, SESSIONS, load, speaks_for
+from targets.registry import all_targets, platforms
 
 PHONE = """machine=aarch64
 kernel=6.1
@@ -219,3 +220,12 @@ def test_every_architecture_has_a_toolchain_file_or_is_the_hosts() -> None:
     for name, toolchain in TOOLCHAINS.items():
         for word in toolchain.cmake:
             assert Path(word.split("=", 1)[1]).is_file(), name
+
+
+def test_every_platform_has_places_whose_measurements_speak_for_it() -> None:
+    assert set(EVIDENCE) == set(platforms())
+    measured = {load(session).PLATFORM for session in SESSIONS}
+    assert set(platforms()) <= measured
+    assert speaks_for({"kind": "local", "arch": "aarch64"}, "linux-arm64")
+    assert not speaks_for({"kind": "local", "arch": "x86_64"}, "linux-arm64")
+    assert not speaks_for({"kind": "adb", "arch": "aarch64"}, "web")

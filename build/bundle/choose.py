@@ -14,17 +14,10 @@ from build.bundle.options import BundleOptions
 from build.bundle.refusals import Item, Refusal, budget_refusals, item_refusals, program_refusals, stops_text
 from build.errors import GateError, InputError
 from build.record import ProgramRecord, read_record
+from device_bench.platforms import speaks_for
 from models.spec import Budget
 from targets.precisions import PRECISIONS
 from targets.registry import TargetFacts, platforms, select
-
-#: platform -> kinds of device whose measurements speak for it, and their architecture (None: any).
-_DEVICES: dict[str, tuple[tuple[str, ...], str | None]] = {
-    "android": (("adb",), None),
-    "linux-arm64": (("ssh", "local"), "aarch64"),
-    "pc": (("ssh", "local"), "x86_64"),
-    "web": (("browser",), None),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +103,8 @@ def _candidates(
         folder = options.build.out / model / target.name / precision
         value = manifests.read(folder)
         if value is not None:
-            mine = tuple(r for r in runs.get((target.name, precision), []) if _speaks_for(r, platform))
+            taken = runs.get((target.name, precision), [])
+            mine = tuple(r for r in taken if speaks_for(r.values[0]["device"], platform))
             judged = tuple(_judge(b, value, mine) for b in budgets)
             item = Item(
                 target=target, precision=precision, folder=folder, manifest=value, measured=mine, budgets=judged
@@ -127,12 +121,6 @@ def _pairs(options: BundleOptions, targets: Sequence[TargetFacts], *, by_budget:
         by_name = {t.name: t for t in targets}
         return [(by_name[a["target"]], a["precision"]) for a in options.like["artifacts"] if a["target"] in by_name]
     return [(t, p) for t in targets for p in (PRECISIONS if by_budget else options.build.precisions)]
-
-
-def _speaks_for(run: Measured, platform: str) -> bool:
-    kinds, arch = _DEVICES.get(platform, ((), None))
-    device = run.values[0]["device"]
-    return device["kind"] in kinds and arch in (None, device["arch"])
 
 
 def _budgets(options: BundleOptions, record: ProgramRecord, platform: str) -> list[Budget]:

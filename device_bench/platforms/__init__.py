@@ -1,9 +1,10 @@
-"""Where artifacts are measured: one module a platform, one row here."""
+"""Where artifacts are measured: one module a platform, one row in each table here."""
 
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from device_bench.contract import Platform
 
@@ -16,6 +17,21 @@ SESSIONS = {
     "bench-apple": "apple",
     "bench-web": "web",
 }
+
+#: platform -> kinds of place whose measurements speak for it, and their architecture (None: any).
+EVIDENCE: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "android": (("adb",), None),
+    "linux-arm64": (("ssh", "local"), "aarch64"),
+    "pc": (("pc",), None),
+    "apple": (("mac",), None),
+    "web": (("browser",), None),
+}
+
+
+def speaks_for(device: Mapping[str, Any], platform: str) -> bool:
+    """Whether what was measured on a device (its facts) is evidence for a platform."""
+    kinds, arch = EVIDENCE.get(platform, ((), None))
+    return device["kind"] in kinds and arch in (None, device["arch"])
 
 
 def load(session: str) -> Platform:

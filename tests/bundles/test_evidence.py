@@ -181,6 +181,21 @@ def test_measurements_that_keep_the_budget_are_enclosed(out: Path, tmp_path: Pat
     assert b"PHONE123" not in archive_of(place).read_bytes(), "no serial number leaves the house"
 
 
+def test_what_the_lab_really_measured_is_enclosed(out: Path, tmp_path: Path) -> None:
+    results = str(tmp_path / "results")
+    quick = ["--repeats", "1", "--min-runs", "3", "--min-seconds", "0", "--warmup-runs", "1", "--warmup-seconds", "0"]
+    command = [sys.executable, "-m", "device_bench", "bench-pc", "--out", str(out), "--results", results, *quick]
+    subprocess.run(command, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    path = tmp_path / "budgets.toml"
+    path.write_text('[[budget]]\nplatform = "pc"\nmax_bytes = 1_000_000\n')
+    options = ["--out", str(out), "--precisions", "fp32", "--results", results, "--budgets", str(path)]
+    assert session(["bundle-pc", *options]) == 0
+    manifest = json.loads((out / "bundles" / "digits_cnn-pc-0.1.0" / "manifest.json").read_text())
+    (found,) = manifest["artifacts"][0]["measurements"]
+    assert (found["device"]["kind"], found["runtime"]["name"], found["repeats"]) == ("pc", "openvino", 1)
+    assert (found["variant"], found["samples"]) == ("latency", 3)
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "says"),
     [

@@ -130,11 +130,11 @@ def test_a_transfer_that_changes_a_byte_is_refused_and_leaves_nothing(tmp_path: 
     assert done.stdout == ""
 
 
-def faulty_then_resumed(lab: Lab, devices: Started, kind: str, reason: str, *options: str) -> None:
-    """The fault strikes device 2 every time; then it is gone, and the run is resumed."""
-    faults.put(devices.folders[1], Fault(kind=kind, times=ALWAYS))
+def faulty_then_resumed(lab: Lab, devices: Started, kind: str, reason: str, *options: str, faulty: int = 1) -> None:
+    """The fault strikes one device every time (``faulty``: which); then it is gone, and the run is resumed."""
+    faults.put(devices.folders[faulty], Fault(kind=kind, times=ALWAYS))
     run = lab("bench-android", *serials(devices), "--wait", "2", "--retries", "1", *options)
-    good, bad = of_device(run, devices.serials[0]), of_device(run, devices.serials[1])
+    good, bad = of_device(run, devices.serials[1 - faulty]), of_device(run, devices.serials[faulty])
     assert [m["status"] for m in good.values()] == ["ok", "ok"], run.stderr
     assert [m["status"] for m in bad.values()] == ["failed", "failed"], run.stderr
     for value in bad.values():
@@ -145,8 +145,8 @@ def faulty_then_resumed(lab: Lab, devices: Started, kind: str, reason: str, *opt
     assert "2 of 4 measurements taken" in run.stdout
     before = {f: (run.folder / f).read_bytes() for f in good}
 
-    faults.put(devices.folders[1], None)
-    assert AdbTransport(devices.serials[1]).wait(30)
+    faults.put(devices.folders[faulty], None)
+    assert AdbTransport(devices.serials[faulty]).wait(30)
     resumed = lab("bench-android", *serials(devices), "--resume")
     assert resumed.code == 0, resumed.stderr
     assert resumed.folder == run.folder
@@ -161,11 +161,12 @@ def test_a_crash_on_one_device(lab: Lab, two_devices: Started) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_disk_on_one_device(lab: Lab, two_devices: Started) -> None:
-    faulty_then_resumed(lab, two_devices, "full-disk", "No space left on device")
+def test_a_crash_on_the_other_device(lab: Lab, two_devices: Started) -> None:
+    faulty_then_resumed(lab, two_devices, "crash", "signal 11", faulty=0)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("faulty", [0, 1])
 @pytest.mark.parametrize(
     ("kind", "reason", "options"),
     [
@@ -176,15 +177,16 @@ def test_a_full_disk_on_one_device(lab: Lab, two_devices: Started) -> None:
         ("cut-output", "without its end-of-run marker", ()),
         ("bad-result", "the result is not", ()),
         ("gone", "the connection broke", ()),
+        ("reboot", "the connection broke", ()),
+        ("full-disk", "No space left on device", ()),
     ],
 )
 def test_every_other_misbehaviour(
-    lab: Lab, two_devices: Started, kind: str, reason: str, options: tuple[str, ...]
+    lab: Lab, two_devices: Started, kind: str, reason: str, options: tuple[str, ...], faulty: int
 ) -> None:
     if kind == "drop-push":  # what is there already is not pushed again
-        for serial in two_devices.serials[1:]:
-            adb_client.run_shell(serial, "rm -rf /data/local/tmp/edgeport", timeout=20)
-    faulty_then_resumed(lab, two_devices, kind, reason, *options)
+        adb_client.run_shell(two_devices.serials[faulty], "rm -rf /data/local/tmp/edgeport", timeout=20)
+    faulty_then_resumed(lab, two_devices, kind, reason, *options, faulty=faulty)
 
 
 def test_a_drop_and_a_reboot_heal_by_themselves(lab: Lab, two_devices: Started) -> None:
@@ -197,20 +199,21 @@ def test_a_drop_and_a_reboot_heal_by_themselves(lab: Lab, two_devices: Started) 
 
 
 @pytest.mark.slow
-def test_an_unauthorized_device_beside_a_good_one(lab: Lab, two_devices: Started) -> None:
-    serial = two_devices.serials[1]
+@pytest.mark.parametrize("faulty", [0, 1])
+def test_an_unauthorized_device_beside_a_good_one(lab: Lab, two_devices: Started, faulty: int) -> None:
+    serial = two_devices.serials[faulty]
     adb_client.disconnect(serial)
-    faults.put(two_devices.folders[1], Fault(kind="unauthorized", times=ALWAYS))
+    faults.put(two_devices.folders[faulty], Fault(kind="unauthorized", times=ALWAYS))
     adb_client.connect(serial)
     run = lab("bench-android", *serials(two_devices), "--targets", "litert")
     (bad,) = of_device(run, serial).values()
-    (good,) = of_device(run, two_devices.serials[0]).values()
+    (good,) = of_device(run, two_devices.serials[1 - faulty]).values()
     assert (good["status"], bad["status"], run.code) == ("ok", "failed", 8)
     assert "authoriz" in json.dumps(bad["error"])
     assert "accept this computer's key" in json.dumps(bad["error"])
     with pytest.raises(DeviceError, match="authoriz"):
         find([serial])
-    faults.put(two_devices.folders[1], None)
+    faults.put(two_devices.folders[faulty], None)
     adb_client.disconnect(serial)
     adb_client.connect(serial)
     resumed = lab("bench-android", *serials(two_devices), "--resume")
