@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from build.errors import RejectedResultError
+from device_bench.result_json import read_json
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -52,14 +53,7 @@ def parse(content: bytes, job: Mapping[str, Any]) -> dict[str, Any]:
     """
     if len(content) > MAX_BYTES:
         raise RejectedResultError(f"the result has {len(content)} bytes, more than the {MAX_BYTES} it may have")
-    try:
-        value = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise RejectedResultError("the result is not text") from error
-    except RecursionError as error:
-        raise RejectedResultError("the result is nested too deeply") from error
-    except ValueError as error:
-        raise RejectedResultError(f"the result is not whole JSON: {str(error)[:120]}") from error
+    value = read_json(content, "the result")
     if not isinstance(value, dict):
         raise RejectedResultError("the result is not a JSON object")
     if value.get("schema_version") != SCHEMA_VERSION:
@@ -76,10 +70,6 @@ def parse(content: bytes, job: Mapping[str, Any]) -> dict[str, Any]:
         if value[field] != wanted:
             raise RejectedResultError(f"the result is of another {field}: {value[field][:16]}…, not {wanted[:16]}…")
     return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
 
 
 def max_output_bytes(job: Mapping[str, Any], bytes_per_call: int) -> int:

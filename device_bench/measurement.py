@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from build.cache import write_atomic
 from build.errors import EdgeportError, RejectedResultError
@@ -21,6 +21,7 @@ from device_bench.gate import Gate
 from device_bench.harness_result import schema_problem
 from device_bench.job import Settings
 from device_bench.points import Point
+from device_bench.result_json import read_json
 from device_bench.statistics import summarise
 
 SCHEMA = Path(__file__).with_name("measurement.schema.json")
@@ -192,9 +193,10 @@ def read(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise RejectedResultError(f"{path.name} has more than {MAX_BYTES} bytes")
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_constant)
-    except (OSError, ValueError, RecursionError) as error:
-        raise RejectedResultError(f"{path.name} cannot be read: {str(error)[:200]}") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise RejectedResultError(f"{path.name} cannot be read: {error.strerror or error}") from error
+    value = read_json(content, path.name)
     if not isinstance(value, dict) or value.get("schema_version") != SCHEMA_VERSION:
         version = value.get("schema_version") if isinstance(value, dict) else None
         raise RejectedResultError(f"{path.name} has schema version {version!r}, this lab reads {SCHEMA_VERSION}")
@@ -204,10 +206,6 @@ def read(path: Path) -> dict[str, Any]:
     if problem is not None:
         raise RejectedResultError(f"{path.name} does not keep to its schema: {problem}")
     return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
 
 
 def settled(folder: Path, cell: Cell, harness: Harness) -> dict[str, Any] | None:

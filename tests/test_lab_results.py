@@ -245,7 +245,7 @@ def test_a_damaged_measurement_is_not_read(tmp_path: Path) -> None:
         ('{"schema_version": 9}', "schema version 9"),
         ('{"schema_version": 1, "x": NaN}', "NaN"),
         ('{"schema_version": 1, "end": "edgeport-measurement"}', "schema"),
-        ("[", "cannot be read"),
+        ("[", "not whole JSON"),
     ):
         path.write_text(content)
         with pytest.raises(RejectedResultError, match=reason):

@@ -11,12 +11,13 @@ import re
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from build import manifest as manifests
 from build.errors import RejectedResultError
 from device_bench.harness_result import schema_problem
 from device_bench.measurement import END, MAX_BYTES, SCHEMA, SCHEMA_VERSION
+from device_bench.result_json import read_json
 from device_bench.store import figures, quick
 from device_bench.store.text import plain
 
@@ -30,21 +31,10 @@ _LARGEST = 2**63 - 1
 _DEEPEST = 64
 
 
-def read_json(content: bytes) -> Any:
-    """JSON whose numbers are finite and fit 64 bits, whose strings are text, and which is not nested without end."""
+def _read(content: bytes) -> Any:
     if len(content) > MAX_BYTES:
         raise RejectedResultError(f"it has {len(content)} bytes, more than {MAX_BYTES}")
-    try:
-        value = json.loads(content.decode("utf-8"), parse_constant=_no_constant)
-    except RecursionError as error:
-        raise RejectedResultError("it is nested too deeply") from error
-    except ValueError as error:
-        raise RejectedResultError(f"it is not whole JSON: {plain(error)}") from error
-    return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
+    return read_json(content, "it")
 
 
 def _check_values(value: Any, depth: int = 0) -> None:
@@ -75,7 +65,7 @@ def _check_text(text: str) -> None:
 
 
 def _record(content: bytes, schema: Path, version: int) -> dict[str, Any]:
-    value = read_json(content)
+    value = _read(content)
     found = value.get("schema_version") if isinstance(value, dict) else None
     if not isinstance(value, dict) or found != version or isinstance(found, bool):
         raise RejectedResultError(f"it has schema version {plain(repr(found), 40)}, not {version}")
@@ -103,7 +93,7 @@ def measurement(content: bytes, *, folder: str | None = None) -> dict[str, Any]:
     Args:
         folder: that the file lies in, which must be called by the device; None where that is not known.
     """
-    value = read_json(content)
+    value = _read(content)
     version = value.get("schema_version") if isinstance(value, dict) else None
     if not isinstance(value, dict) or version != SCHEMA_VERSION or isinstance(version, bool):
         raise RejectedResultError(f"it has schema version {plain(repr(version), 40)}, not {SCHEMA_VERSION}")

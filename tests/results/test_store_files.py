@@ -38,7 +38,7 @@ BAD: list[tuple[bytes, str]] = [
     (b"", "not whole JSON"),
     (b"{", "not whole JSON"),
     (json.dumps(GOOD).encode()[:-40], "not whole JSON"),
-    (b"\xff\xfe\x00", "not whole JSON"),
+    (b"\xff\xfe\x00", "not text"),
     (b"[1, 2]", "schema version None"),
     (b'{"schema_version": true}', "schema version True"),
     (b'{"schema_version": 1}', "no end marker"),
