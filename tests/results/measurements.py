@@ -28,6 +28,17 @@ _OF_RUNS_THAT_ENDED_WELL = (
     *("clock", "warmup", "loop_ns", "cpu", "conditions", "accuracy", "host", "samples_ns"),
 )
 
+#: the cell that is measured here unless a test says otherwise.
+CELL: dict[str, Any] = {
+    "device": "pixel-7",
+    "model": "digits_cnn",
+    "target": "litert",
+    "precision": "fp32",
+    "threads": 1,
+    "batch": None,
+    "variant": "",
+}
+
 
 def normal(count: int = 200, ms: float = 10.0, noise: float = 0.03, seed: int = 0) -> list[int]:
     """Samples in ns around a median, normally distributed, independent."""
@@ -70,13 +81,7 @@ def measurement(samples_ns: Sequence[int] | None = None, **changes: Any) -> dict
     value: dict[str, Any] = {
         "schema_version": 1,
         "measurement": {
-            "device": "pixel-7",
-            "model": "digits_cnn",
-            "target": "litert",
-            "precision": "fp32",
-            "threads": 1,
-            "batch": None,
-            "variant": "",
+            **CELL,
             "repeat": 1,
         },
         "artifact": {
@@ -251,13 +256,7 @@ def summary_row(word: str | None = "PASS", reasons: Sequence[str] = (), **change
     """A row of it, of the cell that :func:`measurement` measures."""
     verdict = {"word": word, "reasons": list(reasons), "p50_ms": 10.0, "p95_ms": 10.5, "peak_mb": 20.0}
     return {
-        "device": "pixel-7",
-        "model": "digits_cnn",
-        "target": "litert",
-        "precision": "fp32",
-        "threads": 1,
-        "batch": None,
-        "variant": "",
+        **CELL,
         "artifact_sha256": _digest("artifact"),
         "platform": "android",
         "device_class": "*",
