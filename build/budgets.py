@@ -86,6 +86,23 @@ def from_mapping(table: Mapping[str, Any], where: str) -> Budget:
     return Budget(**table)
 
 
+def check_class(name: str, budgets: Sequence[Budget]) -> None:
+    """A class of devices that is misspelt would escape its limits quietly.
+
+    Args:
+        name: ``*`` for any; where no budget is about a class, every name is only a label.
+
+    Raises:
+        InputError: the budgets are about classes of devices, and none is called so.
+    """
+    classes = sorted({b.device_class for b in budgets} - {"*"})
+    if name != "*" and classes and name not in classes:
+        raise InputError(
+            f"--device-class {name}: no budget is about such devices",
+            remedy=f"Budgets are about: {', '.join(classes)}. Add a [[budget]] for the others.",
+        )
+
+
 def judge(
     budget: Budget, manifest: Mapping[str, Any], measured: Mapping[str, float | None] | None = None
 ) -> list[Judged]:

@@ -49,6 +49,7 @@ def _run(options: LabOptions) -> int:
     found = _artifacts(options, platform, broken)
     for line in broken:
         say(line)
+    summary.check_class(options, [a.record for a in found])
     batches = dict.fromkeys(p.batch for p in options.points)
     data = {(a.model, b): make_data(options.out, a.record, a.program_folder, b) for a in found for b in batches}
     with platform.places(options) as devices:

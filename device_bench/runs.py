@@ -17,6 +17,7 @@ from build.log import say
 from device_bench.job import Settings
 from device_bench.options import LabOptions, parse
 from device_bench.points import Point
+from device_bench.verdict import Rules
 
 SCHEMA_VERSION = 1
 RECORD = "run.json"
@@ -40,6 +41,7 @@ def start(options: LabOptions) -> tuple[Path, LabOptions]:
         "settings": asdict(options.settings),
         "points": [p.to_json() for p in options.points],
         "sustained": options.sustained,
+        "rules": asdict(options.rules),
         **checkout().to_json(),
         "devices": [],
     }
@@ -86,6 +88,7 @@ _KEPT = {
     "points": "--sweep, --threads, --batch or --variants",
     "sustained": "--sustained",
     "settings": "number or length of runs",
+    "rules": "--max-spread or --allow-charging",
 }
 
 
@@ -102,6 +105,7 @@ def _options(options: LabOptions, value: Mapping[str, Any]) -> LabOptions:
         settings=Settings(**settings),
         points=tuple(Point(**p) for p in value["points"]),
         sustained=value["sustained"],
+        rules=Rules(**value["rules"]),
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from build import budgets
 from build.budgets import from_mapping, read_budgets
 from build.errors import DeviceError, GateError, RejectedResultError
+from build.record import ProgramRecord
 from device_bench import measurement
 from device_bench.lab import Work
 from device_bench.measurement import Cell
@@ -114,12 +116,23 @@ def _read(path: Path, cell: Cell) -> dict[str, Any] | None:
     return value if value["artifact"]["sha256"] == cell.artifact.sha256 else None
 
 
+def _budgets(options: LabOptions, own: Sequence[Mapping[str, Any]]) -> list[Budget]:
+    return read_budgets(options.budgets) if options.budgets else [from_mapping(b, "the model's budget") for b in own]
+
+
+def check_class(options: LabOptions, records: Sequence[ProgramRecord]) -> None:
+    """Before anything is measured: a class of devices is one that budgets are about.
+
+    Raises:
+        InputError: see :func:`build.budgets.check_class`.
+    """
+    budgets.check_class(options.device_class, [b for r in records for b in _budgets(options, r.budgets)])
+
+
 def _limits(options: LabOptions, platform: str, own: Sequence[Mapping[str, Any]]) -> tuple[float | None, float | None]:
     """The tightest of the budgets that apply."""
-    budgets: list[Budget] = (
-        read_budgets(options.budgets) if options.budgets else [from_mapping(b, "the model's budget") for b in own]
-    )
-    fitting = [b for b in budgets if b.platform in ("*", platform) and b.device_class in ("*", options.device_class)]
+    classes = ("*", options.device_class)
+    fitting = [b for b in _budgets(options, own) if b.platform in ("*", platform) and b.device_class in classes]
     p95 = min((b.p95_ms for b in fitting if b.p95_ms is not None), default=None)
     peak = min((b.peak_mb for b in fitting if b.peak_mb is not None), default=None)
     return p95, peak

@@ -179,7 +179,16 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [["--model", "minilm"], ["--repeats", "7"], ["--sweep", "batch=1,2"], ["--min-runs", "9"], ["--seed", "9"]]
+    "other",
+    [
+        ["--model", "minilm"],
+        ["--repeats", "7"],
+        ["--sweep", "batch=1,2"],
+        ["--min-runs", "9"],
+        ["--seed", "9"],
+        ["--max-spread", "0.5"],
+        ["--allow-charging"],
+    ],
 )
 def test_a_run_is_not_resumed_with_other_options(tmp_path: Path, other: list[str]) -> None:
     runs.start(cli.parse("bench-local", ["--results", str(tmp_path), "--repeats", "5", "--seed", "1"]))
@@ -188,7 +197,8 @@ def test_a_run_is_not_resumed_with_other_options(tmp_path: Path, other: list[str
 
 
 def test_a_run_is_resumed_with_its_own_options(tmp_path: Path) -> None:
-    first = cli.parse("bench-local", ["--results", str(tmp_path), "--repeats", "5", "--threads", "2"])
+    own = ["--repeats", "5", "--threads", "2", "--max-spread", "0.3"]
+    first = cli.parse("bench-local", ["--results", str(tmp_path), *own])
     folder, started = runs.start(first)
     assert started.seed is not None
     assert runs.note_devices(folder, ["b"]) == ["b"]
@@ -196,6 +206,7 @@ def test_a_run_is_resumed_with_its_own_options(tmp_path: Path) -> None:
     again, options = runs.resume(cli.parse("bench-local", ["--results", str(tmp_path), "--resume"]))
     assert again == folder
     assert (options.seed, options.repeats, options.settings) == (started.seed, 5, first.settings)
+    assert options.rules == first.rules
     with pytest.raises(InputError, match="no run of bench-android to resume"):
         runs.resume(cli.parse("bench-android", ["--results", str(tmp_path), "--resume"]))
 

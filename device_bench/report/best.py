@@ -66,11 +66,11 @@ class Front:
 
 
 def fronts(report: Report) -> list[Front]:
-    """Of every model on every real device, where both metric and latency are known."""
+    """Of every model on every real device, where the metric is known and the latency is sure."""
     found = []
     for model in report.models:
         for device in report.devices:
-            rows = [r for r in usual([r for r in device.rows if r.model == model]) if r.metric is not None]
+            rows = [r for r in usual([r for r in device.rows if r.model == model]) if r.metric and r.times_sure]
             points = [(_speed(r)[0], r.metric.value if r.metric else 0.0) for r in rows]
             if rows and not device.emulated:
                 found.append(Front(model=model, device=device.name, rows=tuple(rows[i] for i in front(points))))

@@ -143,7 +143,8 @@ class Row:
         doubts: why a limit cannot be judged: its figures do not count, or are not known.
         wrong: those of ``fails`` that say that outputs are wrong.
         notes: what is wrong with figures that no limit is about; they have no part in the verdict.
-        times_count: whether its times may be ranked: measured in full, without doubts, at the model's own batch.
+        times_sure: measured in full, and nothing speaks against its times (noise, a charger, other bytes).
+        times_count: sure, and at the model's own batch: they may be ranked and judged by its budget.
     """
 
     model: str
@@ -157,6 +158,7 @@ class Row:
     doubts: tuple[str, ...]
     wrong: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    times_sure: bool = False
     times_count: bool = False
 
     @property

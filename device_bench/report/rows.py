@@ -33,13 +33,14 @@ class Judging:
         device_class: whose budgets apply beside those for every class.
         limits: of (run, device, model, target, precision), not cleaned: ``p95_ms`` and ``peak_mb`` as the run itself
             had them; they stand in for the model's own.
+        rules: of a run, where it recorded them: what it was told to let count.
     """
 
     budgets: Callable[[str], Sequence[Budget]]
     platforms: Callable[[str], Sequence[str]]
     device_class: str = "*"
     limits: Mapping[tuple[str, ...], Mapping[str, float | None]] | None = None
-    rules: Rules = field(default_factory=Rules)
+    rules: Mapping[str, Rules] = field(default_factory=dict)
 
     def tightest(self, model: str, platforms: Sequence[str]) -> dict[str, float]:
         """Limit -> the tightest of the budgets that apply."""
@@ -106,7 +107,8 @@ def row_of(
         fails.append(ALTERED)
     if measured is not None:
         times = {k: limits.get(k) for k in MEASURED}
-        found = verdict.judge(values, repeats=measured.wanted, rules=judging.rules, **times)
+        rules = judging.rules.get(run, Rules())
+        found = verdict.judge(values, repeats=measured.wanted, rules=rules, **times)
         words.append(found.word)
         told = [message(r) for r in found.reasons]
         if found.word == "FAIL":
@@ -114,7 +116,7 @@ def row_of(
         elif found.word == "INCONCLUSIVE" or (measured.emulated and limits):
             doubts += told
         # Without limits the reasons are all that is wrong with the times, whether or not a limit is about them.
-        notes += map(message, verdict.judge(values, repeats=measured.wanted, rules=judging.rules).reasons)
+        notes += map(message, verdict.judge(values, repeats=measured.wanted, rules=rules).reasons)
         wrong += [r for r in told if r.startswith(_WRONG)]
         judged += [_limit(k, v, getattr(measured, k), found.word) for k, v in times.items() if v is not None]
         if times["peak_mb"] is not None and measured.peak_mb is None:
@@ -131,6 +133,7 @@ def row_of(
         judged += [
             Limit(name=k, allowed=limits[k], value=None, verdict="INCONCLUSIVE") for k in MEASURED if k in limits
         ]
+    sure = measured is not None and measured.p95_ms is not None and not (measured.stale or notes)
     return Row(
         model=clean(name[0]),
         target=clean(name[1]),
@@ -143,7 +146,8 @@ def row_of(
         doubts=tuple(dict.fromkeys(doubts)),
         wrong=tuple(dict.fromkeys(wrong)),
         notes=tuple(n for n in dict.fromkeys(notes) if n not in (*fails, *doubts)),
-        times_count=measured is not None and measured.p95_ms is not None and not (swept or measured.stale or notes),
+        times_sure=sure,
+        times_count=sure and not swept,
     )
 
 

@@ -30,6 +30,7 @@ class Dot:
     label: str
     title: str
     failed: bool = False
+    believed: bool = True
 
 
 def latency(rows: Sequence[Row], *, key: str, model: str, device: str, emulated: bool) -> Safe | None:
@@ -46,7 +47,7 @@ def latency(rows: Sequence[Row], *, key: str, model: str, device: str, emulated:
         extra = f" {m.variant}" if m.variant and m.variant != variants[0] else ""
         title = (
             f"{row.label}: {found.name} {found.value:.4f}, p95 {milliseconds(m.p95_ms, unit=True)}, "
-            f"{size(row.size)}, {row.verdict or 'no budget'}"
+            f"{size(row.size)}, {row.verdict or 'no budget'}" + ("" if row.times_sure else "; its time is in doubt")
         )
         dots.append(
             Dot(
@@ -56,13 +57,15 @@ def latency(rows: Sequence[Row], *, key: str, model: str, device: str, emulated:
                 label=code(row.precision) + extra,
                 title=title,
                 failed=row.verdict == "FAIL",
+                believed=row.times_sure and not emulated,
             )
         )
     if not dots or metric is None:
         return None
     return _plot(
-        dots, metric, key=key, limit=limit, x_title="p95 latency, ms", believed=not emulated,
+        dots, metric, key=key, limit=limit, x_title="p95 latency, ms" + (" (emulated)" if emulated else ""),
         title=f"{model} on {device}: {metric.name} against p95 latency", unit="ms",
+        without="Times were taken on an emulated CPU and mean nothing" if emulated else "No time here is sure",
     )  # fmt: skip
 
 
@@ -85,19 +88,20 @@ def sizes(builds: Sequence[Build], *, key: str, model: str) -> Safe | None:
         if b.size and b.metric
     ]
     title = f"{model}: {metric.name} against size"
-    return _plot(dots, metric, key=key, limit=None, x_title=f"size, {unit}", believed=True, title=title, unit=unit)
+    return _plot(dots, metric, key=key, limit=None, x_title=f"size, {unit}", title=title, unit=unit)
 
 
 def _plot(
-    dots: Sequence[Dot], metric: Metric, *, key: str, limit: float | None, x_title: str, believed: bool, title: str,
-    unit: str,
+    dots: Sequence[Dot], metric: Metric, *, key: str, limit: float | None, x_title: str, title: str, unit: str,
+    without: str = "",
 ) -> Safe:  # fmt: skip
     x = fitting([d.cost for d in dots], _FRAME.left + 14, _FRAME.right - 14)
     y = _worth([*(d.worth for d in dots), metric.reference])
-    best = front([(d.cost, d.worth) for d in dots]) if believed else []
+    sure = [i for i, d in enumerate(dots) if d.believed]
+    best = [sure[i] for i in front([(dots[i].cost, dots[i].worth) for i in sure])]
     parts: list[str] = [
         *y_axis(_FRAME, y, metric.name),
-        *x_axis(_FRAME, x, x_title + (", logarithmic" if x.log else "") + ("" if believed else " (emulated)")),
+        *x_axis(_FRAME, x, x_title + (", logarithmic" if x.log else "")),
         *_reference(y, metric.reference),
         *_budget(x, limit),
     ]
@@ -107,13 +111,15 @@ def _plot(
     order = [i for i in range(len(dots)) if i not in best] + best
     for i in order:
         d, index = dots[i], look(dots[i].target)
-        kind = "hollow" if not believed else "best" if i in best else "other"
+        kind = "hollow" if not d.believed else "best" if i in best else "other"
         parts.append(marker(index, x(d.cost), y(d.worth), 5, f"m c{index} {kind}", d.title))
         if d.failed:
             px, py = x(d.cost), y(d.worth)
             parts.append(line(px - 7, py + 7, px + 7, py - 7, "strike"))
     parts += _labels(dots, best, x, y)
-    return picture(WIDTH, HEIGHT, *parts, key=key, title=title, description=_describe(dots, best, metric, unit))
+    return picture(
+        WIDTH, HEIGHT, *parts, key=key, title=title, description=_describe(dots, best, metric, unit, without)
+    )
 
 
 def _worth(values: Sequence[float]) -> Scale:
@@ -171,10 +177,10 @@ def _meet(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _describe(dots: Sequence[Dot], best: Sequence[int], metric: Metric, unit: str) -> str:
+def _describe(dots: Sequence[Dot], best: Sequence[int], metric: Metric, unit: str, without: str) -> str:
     said = f"{len(dots)} artifacts; PyTorch reaches {metric.reference:.4f}."
     if not best:
-        return f"{said} Times were taken on an emulated CPU and mean nothing, so there is no Pareto front."
+        return f"{said} {without}, so there is no Pareto front."
     named = "; ".join(
         f"{dots[i].target} {dots[i].label} with {dots[i].worth:.4f} at {significant(dots[i].cost)} {unit}" for i in best
     )

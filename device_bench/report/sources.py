@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from build.budgets import from_mapping, read_budgets
+from build.budgets import check_class, from_mapping, read_budgets
 from build.errors import InputError
 from build.manifest import intact
 from device_bench.report.data import Problem
@@ -16,6 +16,7 @@ from device_bench.report.measured import Stored, select
 from device_bench.report.rows import Judging
 from device_bench.report.text import clean, message
 from device_bench.store import Cell, Manifest, Query, ResultStore, open_results
+from device_bench.verdict import Rules
 from models.spec import Budget
 from targets.registry import all_targets
 
@@ -61,6 +62,10 @@ def read(
         limits = {} if own is not None else _limits(store, sorted(shown))
         problems = [Problem(path=clean(p.path, 200), message=message(p.reason)) for p in store.problems()]
         store.close()
+    if device_class != "*":
+        check_class(
+            device_class, own if own is not None else [b for m, r in records.items() for b in _models_own(r, m)]
+        )
     there = (
         {(one.key.model, one.key.target, one.key.precision) for one in measurements} if query.devices else set(values)
     )
@@ -74,6 +79,7 @@ def read(
             platforms=lambda target: facts[target].platforms if target in facts else (),
             device_class=device_class,
             limits=limits,
+            rules={name: _rules(r["rules"]) for name, r in runs.items() if "rules" in r},
         ),
         facts={name: f for name, f in facts.items() if name in (query.targets or facts)},
         runs=runs,
@@ -128,6 +134,10 @@ def _limits(store: ResultStore, runs: Sequence[str]) -> dict[tuple[str, ...], Ma
         for row in (store.summary(run) or {"rows": ()})["rows"]:
             found[(run, row["device"], row["model"], row["target"], row["precision"])] = row.get("limits") or {}
     return found
+
+
+def _rules(recorded: Mapping[str, Any]) -> Rules:
+    return Rules(max_spread=recorded["max_spread"], allow_charging=recorded["allow_charging"])
 
 
 def _records(out: Path | None) -> dict[str, Path]:

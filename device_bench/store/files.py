@@ -12,9 +12,11 @@ Names that begin with a dot (locks, the index, files being written) are not look
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -43,16 +45,32 @@ def kind_of(path: str) -> Kind | None:
     return None
 
 
+#: what changes whenever a file does: size, times, inode; or an object's tag.
+Stamp = tuple[int | str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listing:
     """What lies in a results folder now.
 
     Attributes:
-        stamps: path -> a text that changes whenever the file does.
+        folders: folder below the place (``""``: itself; ``run-…/DEVICE``) -> name of a file that counts -> its stamp.
     """
 
-    stamps: Mapping[str, str]
+    folders: Mapping[str, Mapping[str, Stamp]]
     problems: tuple[Problem, ...] = field(default_factory=tuple)
+
+    def digests(self) -> dict[str, str]:
+        """Folder -> a text that changes whenever one of its files does: a glance instead of a look at each."""
+        return {folder: _digest(stamps) for folder, stamps in self.folders.items()}
+
+    def paths(self) -> list[str]:
+        """Every file that counts."""
+        return [f"{folder}/{name}" for folder, names in self.folders.items() for name in names]
+
+
+def _digest(stamps: Mapping[str, Stamp]) -> str:
+    return hashlib.sha256(repr(sorted(stamps.items())).encode()).hexdigest()
 
 
 class Files(Protocol):
@@ -101,49 +119,54 @@ class FolderFiles:
 
     def listing(self) -> Listing:
         """See :class:`Files`."""
-        stamps: dict[str, str] = {}
+        folders: dict[str, Mapping[str, Stamp]] = {}
         problems: list[Problem] = []
-        self._walk("", stamps, problems)
-        return Listing(stamps=stamps, problems=tuple(problems))
+        self._walk("", folders, problems)
+        return Listing(folders=folders, problems=tuple(problems))
 
-    def _walk(self, folder: str, stamps: dict[str, str], problems: list[Problem]) -> None:
+    def _walk(self, folder: str, folders: dict[str, Mapping[str, Stamp]], problems: list[Problem]) -> None:
         def problem(path: str, reason: str) -> None:
             problems.append(Problem(path=plain(path), reason=reason))
 
+        of_device = folder.startswith("run-") and folder.count("/") == 1
+        stamps: dict[str, Stamp] = {}
+        below: list[str] = []
         try:
-            with os.scandir(self.root / folder) as entries:
-                found = list(entries)
+            with _opened(self.root / folder) as descriptor:
+                for name in os.listdir(descriptor):
+                    if name.startswith("."):
+                        continue
+                    path = f"{folder}/{name}" if folder else name
+                    try:
+                        if not name.isascii():
+                            path.encode("utf-8")
+                        # Relative to the open folder: for 100,000 files half the time that whole paths take.
+                        info = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                    except UnicodeEncodeError:
+                        problem(path, "its name is not text")
+                        continue
+                    except OSError:
+                        continue  # it was removed since
+                    if stat.S_ISREG(info.st_mode):
+                        if (of_device and name.endswith(".json")) or kind_of(path) is not None:
+                            stamps[name] = (info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino)
+                        else:
+                            problem(path, "it is no file of the lab")
+                    elif stat.S_ISLNK(info.st_mode):
+                        problem(path, "it is a symbolic link, which is not followed")
+                    elif not stat.S_ISDIR(info.st_mode):
+                        problem(path, "it is not a regular file")
+                    elif path == MANIFESTS or (path.startswith("run-") and path.count("/") < 2):
+                        below.append(path)
+                    else:
+                        problem(path, "it is no folder of the lab")
         except OSError as error:
             problem(folder or ".", f"it cannot be listed: {error.strerror or error}")
             return
-        of_device = folder.startswith("run-") and folder.count("/") == 1
-        for entry in found:
-            name = entry.name
-            path = f"{folder}/{name}" if folder else name
-            if name.startswith("."):
-                continue
-            try:
-                if not name.isascii():
-                    path.encode("utf-8")
-                info = entry.stat(follow_symlinks=False)
-            except UnicodeEncodeError:
-                problem(path, "its name is not text")
-                continue
-            except OSError:
-                continue  # it was removed since
-            if stat.S_ISREG(info.st_mode):
-                if (of_device and name.endswith(".json")) or kind_of(path) is not None:
-                    stamps[path] = f"{info.st_size} {info.st_mtime_ns} {info.st_ctime_ns} {info.st_ino}"
-                else:
-                    problem(path, "it is no file of the lab")
-            elif stat.S_ISLNK(info.st_mode):
-                problem(path, "it is a symbolic link, which is not followed")
-            elif not stat.S_ISDIR(info.st_mode):
-                problem(path, "it is not a regular file")
-            elif path == MANIFESTS or (path.startswith("run-") and path.count("/") < 2):
-                self._walk(path, stamps, problems)
-            else:
-                problem(path, "it is no folder of the lab")
+        if stamps:
+            folders[folder] = stamps
+        for path in below:
+            self._walk(path, folders, problems)
 
     def read(self, path: str) -> bytes | None:
         """See :class:`Files`."""
@@ -156,6 +179,15 @@ class FolderFiles:
     def is_there(self, path: str) -> bool:
         """See :class:`Files`."""
         return os.path.lexists(self.root / path)
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _no_link(path: str, flags: int) -> int:
@@ -188,7 +220,7 @@ class UrlFiles:
             raise StorageError(f"cannot list '{self.place}': {plain(error)}") from error
         if not there:
             raise InputError(f"there is nothing at '{self.place}'")
-        stamps: dict[str, str] = {}
+        folders: dict[str, dict[str, Stamp]] = {}
         problems: list[Problem] = []
         for full, info in found.items():
             path = full.lstrip("/").removeprefix(self._root.lstrip("/")).lstrip("/")
@@ -199,8 +231,10 @@ class UrlFiles:
                 continue
             # Object stores name an object's content by an ETag; others have a time at best.
             tags = [info.get(k) for k in ("ETag", "etag", "md5Hash", "LastModified", "mtime", "created")]
-            stamps[path] = f"{info.get('size')} " + " ".join(str(t) for t in tags if t is not None)
-        return Listing(stamps=stamps, problems=tuple(problems))
+            folder, _, name = path.rpartition("/")
+            stamp = (str(info.get("size")), *(str(t) for t in tags if t is not None))
+            folders.setdefault(folder, {})[name] = stamp
+        return Listing(folders=folders, problems=tuple(problems))
 
     def read(self, path: str) -> bytes | None:
         """See :class:`Files`."""

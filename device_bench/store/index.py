@@ -1,6 +1,7 @@
 """The index beside the results: SQLite, a cache and never the truth. A broken or foreign one is made anew.
 
-It knows each file by a stamp (size, times, inode; or an object's tag): only what is new or changed is read again. Two
+It knows each file by a stamp (size, times, inode; or an object's tag): only what is new or changed is read again; and
+each folder by a digest of its files' stamps: only where that differs are the files' own compared. Two
 processes may fill it at once: each transaction is whole, and both would write the same rows.
 """
 
@@ -26,11 +27,12 @@ _T = TypeVar("_T")
 NAME = ".index.sqlite"
 _APPLICATION = 0x45647270  # "Edrp"
 #: of the tables below, and of how a file becomes a row: raise it when either changes.
-_VERSION = 3
+_VERSION = 4
 _BATCH = 500
 _BUSY_SECONDS = 60.0
 _TABLES = (
     "CREATE TABLE place (identity TEXT NOT NULL, checked_by TEXT NOT NULL)",
+    "CREATE TABLE folders (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE files (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, problem TEXT) WITHOUT ROWID",
     "CREATE TABLE facts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE)",
     "CREATE TABLE runs (path TEXT PRIMARY KEY, name TEXT NOT NULL, started TEXT NOT NULL, text TEXT NOT NULL)",
@@ -66,7 +68,7 @@ class Index:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._path = _home(files)
-        self._listing = Listing(stamps={})
+        self._listing = Listing(folders={})
         self._connection: sqlite3.Connection | None = None
 
     def refresh(self) -> None:
@@ -174,28 +176,43 @@ class Index:
                 self._path.with_name(self._path.name + suffix).unlink()
 
     def _update(self, connection: sqlite3.Connection) -> None:
-        stamps = self._listing.stamps
-        known = dict(connection.execute("SELECT path, stamp FROM files"))
-        new = [path for path, stamp in stamps.items() if known.get(path) != stamp]
-        # Listed by nobody, and really not there: another process may have found it a moment after we looked.
-        gone = [path for path in known if path not in stamps and not self._files.is_there(path)]
-        if not new and not gone:
+        digests = self._listing.digests()
+        before = dict(connection.execute("SELECT path, digest FROM folders"))
+        new: dict[str, str] = {}
+        gone: list[str] = []
+        changed = [f for f in {**digests, **before} if digests.get(f) != before.get(f)]
+        if not changed:
             return
+        with _transaction(connection):  # without a digest until all is done: killed before, it is looked at again
+            connection.executemany("INSERT OR REPLACE INTO folders VALUES (?, '')", [(f,) for f in changed])
+        for folder in changed:
+            names = self._listing.folders.get(folder, {})
+            stamps = {f"{folder}/{name}": " ".join(map(str, stamp)) for name, stamp in names.items()}
+            known = _files_in(connection, folder)
+            new |= {path: stamp for path, stamp in stamps.items() if known.get(path) != stamp}
+            # Listed by nobody, and really not there: another process may have found it a moment after we looked.
+            gone += [path for path in known if path not in stamps and not self._files.is_there(path)]
         if len(new) > 10 * _BATCH:
             say(f"indexing {len(new)} files of '{plain(self._files.place)}'")
         for at in range(0, len(gone), _BATCH):
             with _transaction(connection):
                 _forget(connection, gone[at : at + _BATCH])
-        for at in range(0, len(new), _BATCH):
-            paths = new[at : at + _BATCH]
+        order = list(new)
+        for at in range(0, len(order), _BATCH):
+            paths = order[at : at + _BATCH]
             found = [(path, *self._examine(path)) for path in paths]
             with _transaction(connection):
                 _forget(connection, paths)
                 for path, problem, insert in found:
-                    connection.execute("INSERT INTO files VALUES (?, ?, ?)", (path, stamps[path], problem))
+                    connection.execute("INSERT INTO files VALUES (?, ?, ?)", (path, new[path], problem))
                     if insert is not None:
                         insert(connection)
         with _transaction(connection):
+            for folder in changed:
+                if folder in digests:
+                    connection.execute("INSERT OR REPLACE INTO folders VALUES (?, ?)", (folder, digests[folder]))
+                elif not _files_in(connection, folder):
+                    connection.execute("DELETE FROM folders WHERE path = ?", (folder,))
             _mark_twins(connection)
 
     def _examine(self, path: str) -> tuple[str | None, Callable[[sqlite3.Connection], None] | None]:
@@ -221,6 +238,12 @@ class Index:
         except RejectedResultError as error:
             return error.message, None
         return None, None
+
+
+def _files_in(connection: sqlite3.Connection, folder: str) -> dict[str, str]:
+    """Path -> stamp of the files that lie in a folder itself; "0" is the character after "/"."""
+    rows = connection.execute("SELECT path, stamp FROM files WHERE path > ? AND path < ?", (f"{folder}/", f"{folder}0"))
+    return {path: stamp for path, stamp in rows if path.rpartition("/")[0] == folder}
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:

@@ -50,7 +50,7 @@ def publish(run: Path, place: str) -> int:
     problems = sorted(p for p in listed.problems if p.path.startswith((*own, plain(f"{run.name}/"))))
     if problems:
         raise _unfit(run, problems[0].path, problems[0].reason)
-    wanted = sorted((p for p in listed.stamps if p.startswith(own)), key=lambda p: (p.endswith("/summary.json"), p))
+    wanted = sorted((p for p in listed.paths() if p.startswith(own)), key=lambda p: (p.endswith("/summary.json"), p))
     contents = {path: _checked(run, files, path) for path in wanted}
     _check_twins(run, contents)
     store = open_store(place)

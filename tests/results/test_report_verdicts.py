@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from device_bench.report import as_json, markdown
+from build.errors import InputError
+from device_bench.report import as_json, markdown, sources
 from device_bench.report.best import best, fronts
 from device_bench.report.data import Report
+from device_bench.report.gather import gather
 from device_bench.report.rows import ALTERED
 from tests.results import full_run
 from tests.results.made_up import measurement
@@ -115,3 +117,27 @@ def test_only_times_that_count_are_the_fastest(tmp_path: Path) -> None:
     assert one.fastest is not None
     assert (one.passing, one.fastest.label) == (2, "litert fp16")
     assert [p["fastest"] for p in as_json.to_json(report)["passing"]] == ["litert fp16"]
+    # A time in doubt neither stands on the Pareto front nor pushes another off it.
+    assert [r.label for f in fronts(report) for r in f.rows] == ["litert fp16"]
+
+
+def test_a_run_is_judged_by_what_it_was_told_to_let_count(tmp_path: Path) -> None:
+    charging = value(samples_ns=FAST)
+    charging["conditions"]["before"]["charging"] = True
+    rules = {"max_spread": 0.15, "allow_charging": True}
+    for name, record, word in (("as-usual", {}, "INCONCLUSIVE"), ("allowed", {"rules": rules}, "PASS")):
+        (row,) = rows_of(tmp_path / name, [charging], "p95_ms = 9.0", **record)
+        assert row.verdict == word
+
+
+def test_a_class_of_devices_is_one_that_budgets_are_about(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text('[[budget]]\ndevice_class = "low-end"\nmax_bytes = 1\n')
+    write_builds(tmp_path / "out", BUILT)
+
+    def verdict(device_class: str) -> str | None:
+        found = sources.read(None, tmp_path / "out", budgets=tmp_path / "b.toml", device_class=device_class)
+        return gather(found).rows[0].verdict
+
+    assert (verdict("*"), verdict("low-end")) == (None, "FAIL")
+    with pytest.raises(InputError, match="low_end: no budget is about such devices"):
+        verdict("low_end")
