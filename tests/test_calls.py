@@ -203,7 +203,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_mutants_are_refused_or_hold_fitting_calls(tmp_path: Path) -> None:
-    from tests.test_archive import export
+    from tests.archive_support import export
 
     program = export("small")
     save_program(program, tmp_path / "program.pt2")
