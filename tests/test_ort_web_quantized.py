@@ -1,4 +1,4 @@
-"""The ORT Web target quantised: size, nearness, what stays float, and programs that are quantised already."""
+"""The ORT Web target quantised: what is its own; what is alike on other targets stands in test_quantized_alike."""
 
 from __future__ import annotations
 
@@ -6,59 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from build.archive import load_program
 from build.program import call
 from targets import ort_web
-from tests.quantized_support import Quantized, images, quantized, save, small_program
+from tests.quantized_support import Quantized, quantized, save, small_program
 
 
 def _weights(made: Quantized) -> int:
     """Bytes of the file that holds the weights."""
     return (made.folder / "model.onnx").stat().st_size
-
-
-@pytest.mark.parametrize(
-    ("precision", "share", "least"),
-    [("int8-weight", 0.35, 38), ("int8-dynamic", 0.4, 32), ("int8-static", 0.4, 32), ("int4-weight", 0.3, 16)],
-)
-def test_a_network_is_smaller_and_near(tmp_path: Path, precision: str, share: float, least: float) -> None:
-    program = small_program(tmp_path)
-    whole = quantized(ort_web, program, tmp_path / "fp32", "fp32")
-    made = quantized(ort_web, program, tmp_path / "small", precision)
-    assert made.runner.signature() == made.signature
-    assert _weights(made) < share * _weights(whole)
-    assert not made.lowered.unquantized
-    for count in (1, 7, 16):
-        assert made.snr([images(count)]) > least
-
-
-@pytest.mark.parametrize("precision", ["int8-weight", "int8-dynamic", "int8-static", "int4-weight"])
-def test_two_lowerings_give_the_same_bytes(tmp_path: Path, precision: str) -> None:
-    program = small_program(tmp_path)
-    first = quantized(ort_web, program, tmp_path / "a", precision).bytes()
-    assert first == quantized(ort_web, program, tmp_path / "b", precision).bytes()
-
-
-@pytest.mark.parametrize("precision", ["int8-weight", "int8-dynamic", "int8-static", "int4-weight"])
-def test_a_kept_layer_stays_float(tmp_path: Path, precision: str) -> None:
-    """The first linear layer holds most weights: kept, they are stored as floats, and its error is gone."""
-    program = small_program(tmp_path)
-    small = quantized(ort_web, program, tmp_path / "small", precision)
-    kept = quantized(ort_web, program, tmp_path / "kept", precision, keep=("linear",))
-    floats = 512 * 64
-    assert _weights(kept) - _weights(small) > 2 * floats
-    assert not kept.lowered.unquantized
-    assert kept.runner.signature() == kept.signature
-    assert kept.snr([images(16)]) > small.snr([images(16)])
-
-
-def test_everything_kept_is_the_float_program(tmp_path: Path) -> None:
-    names = ("conv2d", "conv2d_1", "conv2d_2", "linear", "linear_1", "batch_norm", "relu", "max_pool2d")
-    made = quantized(ort_web, small_program(tmp_path), tmp_path / "a", "int8-static", keep=names)
-    assert made.snr([images(16)]) > 80
-    assert not made.lowered.unquantized
 
 
 def test_saturation_does_not_reach_our_weights(tmp_path: Path) -> None:
