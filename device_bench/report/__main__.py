@@ -68,16 +68,10 @@ def _files(raw: argparse.Namespace, out: Path) -> dict[str, Path]:
     """What to write where.
 
     Raises:
-        InputError: two of them are one file.
+        InputError: two of them are one file, or one would replace results.
     """
+    cli.check_outputs(raw.results or _RESULTS, {f"--{name}": getattr(raw, name) for name in _DEFAULTS})
     files = {name: Path(given).resolve() for name in _DEFAULTS if (given := getattr(raw, name))}
-    taken: dict[Path, str] = {}
-    for name, path in files.items():
-        if path in taken:
-            raise InputError(
-                f"--{taken[path]} and --{name} name the same file, {getattr(raw, name)}", remedy="Name two files."
-            )
-        taken[path] = name
     return files or {name: out / "report" / file for name, file in _DEFAULTS.items()}
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from device_bench.report import as_json, markdown, page, text
 from tests.conftest import ROOT, environment
+from tests.results import full_run
 from tests.results.reporting import (
     HOSTILE,
     Made,
@@ -110,6 +111,15 @@ def test_bad_input_is_one_clear_line(tmp_path: Path, arguments: tuple[str, ...],
     assert said in errors[0]
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_never_replaces_results(made: Made, tmp_path: Path) -> None:
+    record = made.results / full_run.RUN / "run.json"
+    before = record.read_bytes()
+    done = run("--out", str(made.out), "--results", str(made.results), "--json", str(record), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "lies among the results" in done.stderr
+    assert record.read_bytes() == before
 
 
 def test_names_narrow_builds_too_and_those_that_nothing_has_are_said(made: Made, tmp_path: Path) -> None:
