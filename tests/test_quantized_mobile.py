@@ -57,7 +57,9 @@ def test_precision_is_small_and_close_at_every_batch(
     made = build(target, program, tmp_path / "a", precision)
     assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > least
     assert made.size < share * fp32.size
-    assert made.lowered.unquantized == {}
+    # The depthwise layer's few weights stay float where the values do: XNNPACK has no other kernel for it.
+    depthwise = {"aten.convolution.default": 1} if target is executorch and precision != "int8-static" else {}
+    assert made.lowered.unquantized == depthwise
     assert made.lowered.narrowed == ()
     assert made.runner.signature().inputs == made.signature.inputs
     # Float values and small weights have XNNPACK kernels for some layers only.
@@ -93,7 +95,7 @@ def test_kept_layer_is_float(target: Any, precision: str, program: Path, tmp_pat
     assert kept.size > plain.size + 90_000
     assert kept.snr([images(32, 9)]) > plain.snr([images(32, 9)])
     # At int8-static what reads a kept value is float too; the GELU in between makes a value of its own.
-    assert kept.lowered.unquantized == {}
+    assert kept.lowered.unquantized == plain.lowered.unquantized
 
 
 @pytest.mark.slow
@@ -143,4 +145,27 @@ def test_pointwise_convolution_is_a_linear_layer_of_the_delegate(precision: str,
     program = saved(Pointwise().eval(), (images(2),), tmp_path)
     made = build(executorch, program, tmp_path / "a", precision)
     assert made.lowered.coverage.fallback["aten.convolution.default"] == 1
+    assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > 30
+
+
+class Padded(nn.Module):
+    """As mobile networks begin: the image itself is padded, a convolution strides over it, a depthwise one follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pad = nn.ZeroPad2d((0, 1, 0, 1))
+        self.stem, self.depth = nn.Conv2d(3, 32, 3, 2), nn.Conv2d(32, 32, 3, 2, groups=32)
+        self.last = nn.Conv2d(32, 16, 1)
+
+    def forward(self, image: torch.Tensor) -> Any:
+        values = nn.functional.relu6(self.stem(self.pad(image)))
+        return self.last(nn.functional.relu6(self.depth(self.pad(values))))
+
+
+def test_a_padded_image_is_ranged_at_run_time_in_the_delegate(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    program = saved(Padded().eval(), (images(2),), tmp_path)
+    made = build(executorch, program, tmp_path / "a", "int8-dynamic")
+    assert made.lowered.coverage.fallback == {"aten.constant_pad_nd.default": 1}
+    assert made.lowered.unquantized == {"aten.convolution.default": 1}
     assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > 30

@@ -85,6 +85,14 @@ def _odd_padding_value(node: Any) -> bool:
     return any(not isinstance(p, int) or p < 0 for p in node.args[1])
 
 
+def _pad_ranged_at_run_time(node: Any) -> bool:
+    """A padding whose value is given a range at run time: where the delegate's own input is padded, XNNPACK fails to
+    propagate its shape (xnn_status_invalid_parameter when it runs)."""
+    if edge_name(node) != "aten.constant_pad_nd.default":
+        return False
+    return any(edge_name(user).startswith("quantized_decomposed.choose_qparams") for user in node.users)
+
+
 def _integer_cast(node: Any) -> bool:
     """A cast between integers and floats: XNNPACK copies the bytes. A product's partition can drag one in."""
     if node.op != "call_function" or "to_dim_order_copy" not in edge_name(node):
@@ -100,6 +108,7 @@ RULES: tuple[Callable[[Any], bool], ...] = (
     _fractional_resize,
     _tanh_gelu,
     _odd_padding_value,
+    _pad_ranged_at_run_time,
 )
 
 

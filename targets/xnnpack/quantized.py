@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
@@ -10,7 +10,7 @@ from build.quantize.annotate import Integers, annotate_static, is_annotated, las
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from build.quantize.regions import packet
-from build.quantize.weighted import WEIGHTED
+from build.quantize.weighted import WEIGHTED, weight_of
 from targets.contract import Coverage, LowerRequest
 from targets.precisions import precision
 
@@ -49,7 +49,7 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
     elif wanted.activations == "dynamic":
         quantizer = _dynamic()
     else:
-        quantizer = weight_quantizer({"aten.linear": wanted.weight_bits})
+        quantizer = _weights({"aten.linear": wanted.weight_bits})
     return quantize(program, quantizer, request.calibration, keep_float=keep)
 
 
@@ -140,12 +140,40 @@ def _is_layer(node: Node) -> bool:
     return node.op == "call_function" and (packet(node).startswith("aten.conv") or packet(node) == "aten.linear")
 
 
+def _weights(bits: Mapping[str, int] | None = None) -> Any:
+    """A quantizer of weights alone that leaves those of depthwise convolutions in float.
+
+    They are a few hundredths of a network's weights; as integers each would send its layer, and the values before and
+    behind it, from XNNPACK to a portable kernel that is a hundred times slower.
+    """
+    quantizer = weight_quantizer(bits)
+    annotate = quantizer.annotate
+
+    def without_depthwise(model: GraphModule) -> GraphModule:
+        annotated: GraphModule = annotate(model)
+        for node in annotated.graph.nodes:
+            if _is_depthwise(node):
+                node.meta.pop("quantization_annotation", None)
+        return annotated
+
+    quantizer.annotate = without_depthwise
+    return quantizer
+
+
+def _is_depthwise(node: Node) -> bool:
+    """A convolution each of whose channels reads one channel."""
+    weight = weight_of(node)
+    if weight is None or packet(node) not in ("aten.conv1d", "aten.conv2d"):
+        return False
+    return bool(node.args[0].meta["val"].shape[1] != 1 and weight.meta["val"].shape[1] == 1)
+
+
 def _dynamic() -> Any:
     """Dynamic ranges where XNNPACK has kernels for them (2D convolutions, linear layers); weights alone elsewhere."""
     from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xq
 
     config = _with_fine_weights(xq.get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True))
-    weights = weight_quantizer()
+    weights = _weights()
 
     class Dynamic(xq.XNNPACKQuantizer):
         """XNNPACK's, which passes over a convolution with a ReLU behind it, and weights."""
