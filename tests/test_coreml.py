@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,9 @@ def test_the_same_program_gives_the_same_bytes(tmp_path: Path) -> None:
         files = sorted(p for p in (tmp_path / name).rglob("*") if p.is_file())
         found.append({str(p.relative_to(tmp_path / name)): p.read_bytes() for p in files})
     assert found[0] == found[1]
+    # Both were built on one day: nothing in them may tell it.
+    today = datetime.date.today().isoformat().encode()
+    assert not [name for name, content in found[0].items() if today in content]
 
 
 def test_fp16_keeps_the_interface_and_refuses_weights_beyond_its_range(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from build.program import signature_of
 from targets import litert
 from targets.contract import DynamicDim, Finding, LowerRequest, Signature, TensorSpec
 from targets.tflite import flatbuffer
+from targets.tflite.check import difference
 from targets.tflite.expressions import Fitter, evaluate
 from targets.tflite.lowering import choose_points
 from targets.tflite.runner import check_inputs
@@ -167,3 +168,14 @@ def test_lower_refuses_what_preflight_refuses(tmp_path: Any) -> None:
         litert.lower(program, request)
     assert caught.value.op == "aten.randn_like.default"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_quantised_file_is_compared_by_its_noise() -> None:
+    """Elements may be off by half of the largest; a result that has nothing to do with the program's may not pass."""
+    rng = np.random.default_rng(3)
+    want = rng.normal(size=(16, 64)).astype(np.float32)
+    noisy = (want + 0.5 * rng.normal(size=want.shape)).astype(np.float32)
+    assert difference(noisy, want, None) == ""
+    assert "off by" in difference(noisy, want, 0.05)
+    for wrong in (want[::-1], np.roll(want, 1, axis=1), -want, 2.5 * want):
+        assert "more noise than signal" in difference(np.ascontiguousarray(wrong, np.float32), want, None)

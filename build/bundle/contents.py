@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ from build.bundle import manifest as manifests
 from build.bundle import runtimes, selftest, webpage
 from build.bundle.choose import Chosen
 from build.bundle.refusals import Item
-from build.cache import sha256_file
+from build.cache import ROOT, sha256_file
 from build.errors import InputError
 
 LABELS = "labels.txt"
 LICENCES = "licences"
 HARNESS = "harness"
+#: licences of models whose text is at hand, by SPDX identifier
+_TEXTS = {"Apache-2.0": ROOT / "LICENSE"}
 _FIND = "import importlib.util as u, sys; print(u.find_spec(sys.argv[1]).submodule_search_locations[0])"
 
 
@@ -52,9 +54,24 @@ def gather(chosen: Chosen, folder: Path) -> tuple[dict[str, Path], dict[str, Any
     )
     files |= put(folder, contracts.FILE, manifests.text(value))
     if chosen.record.labels:
-        files |= put(folder, LABELS, "".join(f"{label}\n" for label in chosen.record.labels))
+        files |= put(folder, LABELS, labels_text(chosen.record.labels))
     files |= _licences(chosen, folder)
     return files, value
+
+
+def labels_text(labels: Sequence[str]) -> str:
+    """``labels.txt``: a line per class, in the order of the scores.
+
+    Raises:
+        InputError: a label is empty or holds a line break, so that a line would not be a class.
+    """
+    for label in labels:
+        if label.splitlines() != [label]:
+            raise InputError(
+                f"the class label {label!r} cannot be one line of {LABELS}",
+                remedy="Name the class in one line of text.",
+            )
+    return "".join(f"{label}\n" for label in labels)
 
 
 def put(folder: Path, name: str, text: str) -> dict[str, Path]:
@@ -114,8 +131,13 @@ def _package_folder(package: str, model: str) -> Path:
 
 def _licences(chosen: Chosen, folder: Path) -> dict[str, Path]:
     record = chosen.record
-    lines = [f"Model: {record.name}", f"Licence: {record.licence}", ""]
     files: dict[str, Path] = {}
+    known = record.licence.split()[0] if record.licence.strip() else ""
+    own = " (its text is not enclosed: only its name is known here)"
+    if known in _TEXTS:
+        files |= put(folder, f"{LICENCES}/model-{known}.txt", _TEXTS[known].read_text(encoding="utf-8"))
+        own = f" (text: model-{known}.txt)"
+    lines = [f"Model: {record.name}", f"Licence: {record.licence}{own}", ""]
     for target in {i.target.name: i.target for i in chosen.items}.values():
         facts = runtimes.facts(target.name)
         texts = runtimes.licences(target)

@@ -47,6 +47,11 @@ def dim_of(value: Any) -> Dim:
     return value if isinstance(value, int) else DynamicDim(**value)
 
 
+def fits(sizes: Sequence[int], shape: Sequence[Any]) -> bool:
+    """Whether a tensor of these sizes is one that a contract's shape allows."""
+    return len(sizes) == len(shape) and all(_takes(dim_of(d), n) for n, d in zip(sizes, shape, strict=True))
+
+
 def shape_text(shape: Sequence[Any], symbols: Mapping[str, str]) -> str:
     """``[batch (1..64), 1, 8, 8]``."""
     parts = []

@@ -65,7 +65,7 @@ def _materials(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     for digest in sorted({a["calibration"]["sha256"] for a in manifest["artifacts"] if a["calibration"]}):
         found.append({"name": "calibration data", "digest": {"edgeportCalls": digest}})
     for name, version in sbom.tools(manifest):
-        found.append({"name": name, "annotations": {"version": version}})
+        found.append({"name": name, "uri": sbom.purl(name, version)})
     for digest in sorted({d for a in manifest["artifacts"] for m in a["measurements"] for d in m["files"]}):
         found.append({"name": "measurement", "digest": {"sha256": digest}})
     return found

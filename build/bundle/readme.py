@@ -26,8 +26,9 @@ _CHECKED = {
     "python": "It runs the self-test vectors of this bundle: `python {file}`.",
     "javascript": "It runs the self-test vectors of this bundle: `node {folder}/selftest.mjs`.",
     "cpp": "It runs a self-test vector of this bundle; CMakeLists.txt beside it says how to build it.",
-    "kotlin": "Its syntax is checked; it was not compiled against the Android library, nor run on a device.",
-    "swift": "Its syntax is checked; it was not compiled on a Mac, nor run on a device.",
+    "kotlin": "Edgeport's tests compile such snippets with Kotlin's compiler, against the declarations of the Android "
+    "library, and run them with a stand-in for the runtime. This one was not compiled, nor run on a device.",
+    "swift": "Of such snippets the syntax is checked, by a grammar. This one was not compiled, nor run on a device.",
 }
 _PAGE = (
     "In a browser: serve this folder from any static host (`python -m http.server`) and open `harness/web/`. The page "

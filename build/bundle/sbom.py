@@ -13,6 +13,8 @@ from build.bundle import runtimes
 FILE = "sbom.cdx.json"
 #: packages of a toolchain that are no distributions
 _NOT_PYPI = ("python",)
+#: identifiers of SPDX's list; what is not among these is taken for a name
+_SPDX = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "CC-BY-4.0", "CC0-1.0"})
 
 
 def make(manifest: Mapping[str, Any], archive_sha256: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def _model(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "version": manifest["program"],
         # The program's content hash: canonical, not of one file's bytes.
         "properties": [{"name": "edgeport:program", "value": manifest["program"]}],
-        "licenses": [{"license": {"name": manifest["licence"]}}],
+        "licenses": [{"license": {"id" if manifest["licence"] in _SPDX else "name": manifest["licence"]}}],
     }
 
 
@@ -71,7 +73,7 @@ def _runtimes(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
             if library.endswith("(npm)"):
                 row |= {"name": library.split()[0], "purl": f"pkg:npm/{library.split()[0]}@{version}"}
             else:
-                row |= {"purl": _purl(facts.package, version)}
+                row |= {"purl": purl(facts.package, version)}
             row["version"] = version
         if facts.licence:
             row["licenses"] = [{"license": {"id": facts.licence}}]
@@ -103,7 +105,7 @@ def _dependencies(manifest: Mapping[str, Any], top: str) -> list[dict[str, Any]]
 def _tools(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"type": "library", "bom-ref": f"tool:{name}@{version}", "name": name, "version": version}
-        | ({} if name in _NOT_PYPI else {"purl": _purl(name, version)})
+        | {"purl": purl(name, version)}
         for name, version in tools(manifest)
     ]
 
@@ -113,5 +115,7 @@ def tools(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     return sorted({pair for item in manifest["artifacts"] for pair in item["toolchain"].items()})
 
 
-def _purl(package: str, version: str) -> str:
-    return f"pkg:pypi/{package.lower().replace('_', '-')}@{version.replace('+', '%2B')}"
+def purl(package: str, version: str) -> str:
+    """The package URL of a tool."""
+    kind = "generic" if package in _NOT_PYPI else "pypi"
+    return f"pkg:{kind}/{package.lower().replace('_', '-')}@{version.replace('+', '%2B')}"

@@ -12,7 +12,7 @@ from build import envs
 from build.bundle import archive, documents, provenance, sbom, selftest, signing
 from build.bundle import contract as contracts
 from build.bundle import manifest as manifests
-from build.bundle.contents import LABELS
+from build.bundle.contents import LABELS, labels_text
 from build.bundle.options import VerifyOptions
 from build.cache import ROOT, sha256_file, write_atomic
 from build.errors import ConverterCrash, EdgeportError, UnverifiedError, VerificationError
@@ -23,6 +23,7 @@ from targets.registry import select
 SCHEMA_VERSION = 1
 CONTRACT_SCHEMA = Path(__file__).with_name("contract.schema.json")
 _SELFTEST_SCHEMA = Path(__file__).with_name("selftest.schema.json")
+_DECISIONS_SCHEMA = Path(__file__).with_name("decisions.schema.json")
 Tell = Callable[[str], None]
 
 
@@ -175,8 +176,7 @@ def check_contract(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         raise VerificationError(f"{contracts.FILE} is of model '{value['model']}', not '{manifest['model']}'")
     if value["labels"]:
         path = folder / LABELS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        if lines != value["labels"]:
+        if not path.is_file() or path.read_bytes() != labels_text(value["labels"]).encode():
             raise VerificationError(f"{LABELS} and {contracts.FILE} disagree on the classes or their order")
     files = {f["path"]: f["sha256"] for f in manifest["files"]}
     for tensor in value["tokenizer"]:
@@ -184,6 +184,8 @@ def check_contract(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
             raise VerificationError(f"{tensor['path']} is not the tokenizer file that {contracts.FILE} names")
     _check_artifacts(manifest, value, files)
     _check_calls(test, value, files, manifest)
+    if selftest.DECISIONS in files:
+        _check_decisions(documents.read(folder / selftest.DECISIONS, _DECISIONS_SCHEMA, selftest.DECISIONS), manifest)
     return value
 
 
@@ -209,19 +211,37 @@ def _check_calls(
         for side in ("inputs", "outputs"):
             if [t["name"] for t in call[side]] != [t["name"] for t in contract[side]]:
                 raise VerificationError(f"{selftest.FILE} and {contracts.FILE} disagree on the {side}")
-            for tensor in call[side]:
+            for tensor, spec in zip(call[side], contract[side], strict=True):
                 if tensor["file"] not in files:
                     raise VerificationError(f"{tensor['file']} is not among the bundle's files")
-        if labels and call["label"] is not None and call["answer"] != labels[call["label"]]:
-            raise VerificationError(
-                f"class {call['label']} is '{labels[call['label']]}' in {contracts.FILE}, and '{call['answer']}' in "
-                f"{selftest.FILE}: the class order was changed"
-            )
+                if tensor["dtype"] != spec["dtype"] or not contracts.fits(tensor["shape"], spec["shape"]):
+                    raise VerificationError(
+                        f"call '{call['id']}' in {selftest.FILE}: '{tensor['name']}' is {tensor['dtype']} "
+                        f"{tensor['shape']}, which {contracts.FILE} does not allow"
+                    )
+        if labels and call["label"] is not None:
+            known = labels[call["label"]] if call["label"] < len(labels) else None
+            if call["answer"] != known:
+                raise VerificationError(
+                    f"class {call['label']} is '{known}' in {contracts.FILE}, and '{call['answer']}' in "
+                    f"{selftest.FILE}: the class order was changed"
+                )
     for artifact in manifest["artifacts"]:
         if f"{artifact['target']}/{artifact['precision']}" not in test["tolerances"]:
             raise VerificationError(
                 f"{selftest.FILE} has no tolerance for {artifact['target']} {artifact['precision']}"
             )
+
+
+def _check_decisions(value: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    names = {f"{a['target']}/{a['precision']}" for a in manifest["artifacts"]}
+    for name, calls in {"reference": value["reference"], **value["artifacts"]}.items():
+        if name not in names | {"reference"}:
+            raise VerificationError(f"{selftest.DECISIONS} speaks of {name}, which is not in the bundle")
+        if {c: len(rows) for c, rows in calls.items()} != {
+            c: len(value["reference"].get(c, ())) for c in value["inputs"]
+        }:
+            raise VerificationError(f"{selftest.DECISIONS} has other calls for {name} than for its inputs")
 
 
 def _check_sidecars(file: Path, folder: Path, manifest: Mapping[str, Any], tell: Tell) -> None:
@@ -240,7 +260,7 @@ def _check_sidecars(file: Path, folder: Path, manifest: Mapping[str, Any], tell:
     for name, value in wanted.items():
         path = file.parent / name
         if path.is_file():
-            if path.read_text(encoding="utf-8") != manifests.text(value):
+            if path.read_bytes() != manifests.text(value).encode():
                 raise VerificationError(f"{name} beside the archive does not speak of it")
             checked.append(name)
     if checked:

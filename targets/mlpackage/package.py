@@ -20,6 +20,8 @@ MANIFEST = Path("Manifest.json")
 #: coremltools's map from ExecuTorch's debug handles, of which we have none; the package's manifest does not list it.
 _DEBUG = "executorch_debug_handle_mapping.json"
 
+#: the day of the conversion, which coremltools writes down.
+_DATE = "com.github.apple.coremltools.conversion_date"
 #: namespace of the package items' identifiers, which are derived from their paths.
 _NAMESPACE = uuid.UUID("6f1d53cc-6a53-5f07-9d0b-2f6e6c1f8a11")
 
@@ -43,11 +45,12 @@ def read_spec(package: Path) -> Any:
 
 
 def finish(package: Path, metadata: Mapping[str, str]) -> None:
-    """Add our metadata and take out what differs from run to run: random identifiers and the order of maps."""
+    """Add our metadata and take out what differs from run to run: the date, random identifiers, the order of maps."""
     spec = read_spec(package)
     weights = {WEIGHTS_KEY: sha256_file(package / WEIGHTS)} if (package / WEIGHTS).is_file() else {}
     for key, value in {**metadata, **weights}.items():
         spec.description.metadata.userDefined[key] = value
+    spec.description.metadata.userDefined.pop(_DATE, None)
     (package / SPEC).write_bytes(spec.SerializeToString(deterministic=True))
     (package / _DEBUG).unlink(missing_ok=True)
     manifest = json.loads((package / MANIFEST).read_text())

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from build.bundle import archive, selftest
 from build.bundle import contract as contracts
 from build.bundle.__main__ import session
@@ -90,9 +92,9 @@ def toy_bundle(
     files[contracts.FILE] = text(value).encode()
     files["labels.txt"] = "".join(f"{x}\n" for x in value["labels"]).encode()
     files[selftest.FILE] = text(test).encode()
-    files[selftest.DECISIONS] = text(
-        {"inputs": {k: f"hash{k}" for k in decisions}, "reference": decisions, "artifacts": {"ort_web/fp32": decisions}}
-    ).encode()
+    calls = {k: f"hash{k}" for k in decisions}
+    made = {"schema_version": 1, "inputs": calls, "reference": decisions, "artifacts": {"ort_web/fp32": decisions}}
+    files[selftest.DECISIONS] = text(made).encode()
     paths = {}
     for name, data in files.items():
         paths[name] = parts / name
@@ -205,6 +207,15 @@ def flip(data: bytes) -> bytes:
     changed = bytearray(data)
     changed[len(data) // 2] ^= 1
     return bytes(changed)
+
+
+def refused(place: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What ``verify-bundle`` says against a bundle, in its one line."""
+    capsys.readouterr()
+    assert session(["verify-bundle", str(archive_of(place)), *options]) in (2, 4)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    return lines[0]
 
 
 def key_pair(folder: Path) -> tuple[Path, Path]:

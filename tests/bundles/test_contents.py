@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -44,7 +45,11 @@ def test_a_bundle_holds_what_its_manifest_says(built: Path, tmp_path: Path, plat
     readme = (tmp_path / "README.md").read_text()
     for word in ("image", "logits", "batch (1..64)", "divide by 16", "Licence", "DigitsCnn"):
         assert word in readme
-    assert (tmp_path / "licences" / "LICENCES.txt").is_file()
+    licences = (tmp_path / "licences" / "LICENCES.txt").read_text()
+    texts = {p.name for p in (tmp_path / "licences").iterdir()} - {"LICENCES.txt"}
+    assert texts == set(re.findall(r"[\w.-]+\.(?:txt|md)\b", licences)), "each is named, and each named is there"
+    assert "model-Apache-2.0.txt" in texts
+    assert platform == "apple" or len(texts) > 1, "the runtime's too"
 
 
 def test_paths_and_sums_are_printed_and_written(built: Path) -> None:
@@ -78,6 +83,8 @@ def test_the_bill_of_materials_and_the_provenance_keep_to_their_forms(built: Pat
     definition = statement["predicate"]["buildDefinition"]
     assert set(definition) >= {"buildType", "externalParameters", "resolvedDependencies"}
     assert statement["predicate"]["runDetails"]["builder"]["id"]
+    for material in definition["resolvedDependencies"]:
+        assert set(material) & {"uri", "digest", "content"}, "in-toto's ResourceDescriptor needs one of them"
     assert any("executorch" in m["name"] or "torch" in m["name"] for m in definition["resolvedDependencies"])
 
 

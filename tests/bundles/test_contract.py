@@ -13,6 +13,7 @@ import pytest
 
 from build.bundle import contract as contracts
 from build.bundle import manifest as manifests
+from build.bundle.contents import labels_text
 from build.bundle.difference import explain
 from build.bundle.selftest import changed_between
 from build.bundle.version import Version
@@ -140,6 +141,13 @@ def test_a_difference_is_said_so_that_one_can_look_there(
         data = value if isinstance(value, bytes) else value if isinstance(value, str) else json.dumps(value)
         paths[-1].write_bytes(data if isinstance(data, bytes) else data.encode())
     assert says in explain(*paths)
+
+
+@pytest.mark.parametrize("label", ["", "a\nb", "a\r", "a\u2028b"])
+def test_a_class_label_is_one_line(label: str) -> None:
+    assert labels_text(["tench", "great white shark"]) == "tench\ngreat white shark\n"
+    with pytest.raises(InputError, match="cannot be one line"):
+        labels_text(["tench", label])
 
 
 def test_schemas_are_schemas_and_the_contract_keeps_to_its() -> None:

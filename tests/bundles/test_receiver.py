@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.bundles.support import (
     flip,
     folder_of,
     key_pair,
+    refused,
     relist,
     repack,
 )
@@ -47,40 +47,6 @@ def test_a_quantised_artifact_is_tested_on_real_calls(copy: Path, capsys: pytest
 def received(built: Path, tmp_path: Path) -> Path:
     """The web bundle's folder, to spoil."""
     return Path(shutil.copytree(folder_of(built, "web"), tmp_path / "received"))
-
-
-def refused(place: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """The one line that says why."""
-    capsys.readouterr()
-    assert session(["verify-bundle", str(archive_of(place)), *options]) in (2, 4)
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
-    assert len(lines) == 1
-    return lines[0]
-
-
-def _kinds(built: Path) -> list[str]:
-    with zipfile.ZipFile(archive_of(folder_of(built, "web"))) as z:
-        return [n.split("/", 1)[1] for n in z.namelist()]
-
-
-def test_a_flipped_byte_in_any_file_is_found(
-    built: Path, received: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With the archive's own checksums made to fit: only the manifest can tell."""
-    whole = archive_of(received).read_bytes()
-    shutil.copytree(received, tmp_path / "alone")
-    file = archive_of(tmp_path / "alone")
-    for other in set((tmp_path / "alone").iterdir()) - {file}:
-        other.unlink()
-    for index, name in enumerate(_kinds(built)):
-        file.write_bytes(whole)
-
-        def spoil(content: dict[str, bytes], name: str = name) -> None:
-            content[name] = flip(content[name]) if content[name] else b"x"
-
-        repack(file, spoil, tmp_path / "work" / str(index))
-        line = refused(file.parent, capsys)
-        assert name in line or name == "manifest.json", line
 
 
 def test_a_flipped_byte_of_the_archive_or_beside_it_is_found(

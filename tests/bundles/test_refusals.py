@@ -160,7 +160,9 @@ def test_kills_leave_a_whole_bundle_or_none(built: Path, copy: Path, tmp_path: P
             command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         time.sleep(chance.uniform(0, span))
-        killed += process.poll() is None
+        alive = process.poll() is None
+        killed += alive
+        span *= 1.05 if alive else 0.9  # the machine may have become slower or faster: two of three are to be hit
         process.kill()
         process.wait()
         place = folder_of(copy, "web")

@@ -238,7 +238,9 @@ def test_kills_leave_every_channel_on_a_whole_version(tmp_path: Path) -> None:
         with (tmp_path / "log").open("ab") as log:
             process = subprocess.Popen([*command, *step, *tail], cwd=ROOT, env=environment(), stdout=log, stderr=log)
             time.sleep(chance.uniform(0, span))
-            killed += process.poll() is None
+            alive = process.poll() is None
+            killed += alive
+            span *= 1.05 if alive else 0.9  # the machine may have become slower or faster: two of three are to be hit
             process.kill()
             process.wait()
         assert_whole(store)

@@ -8,16 +8,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from build import envs
 from build.bundle import snippets
 from build.bundle.archive import extract
-from build.bundle.contract import dim_of, shape_text
+from build.bundle.contract import shape_text
 from build.bundle.runtimes import facts
+from build.errors import InputError
 from targets.registry import platforms
+from tests.bundles.snippet_facts import facts_for, transformer
 from tests.bundles.support import archive_of, contract, folder_of
 
 
@@ -144,45 +145,6 @@ def test_cpp(unpacked: Path, tmp_path: Path, platform: str, target: str, package
 # ---- without a build: any contract ---------------------------------------------------------------------------------
 
 
-def _facts(target: str, **changes: Any) -> snippets.Facts:
-    value = contract(**changes)
-    notes = {"minimum_deployment_target": "iOS17", "carried": {"tokens": "int32"}, "dtypes": {"tokens": "int32"}}
-    suffix = {"executorch": "pte", "litert": "tflite", "coreml": "mlpackage", "openvino": "xml", "ort_web": "onnx"}
-    main = f"models/{target}/fp32/model.{suffix[target]}"
-    value["artifacts"] = [{**value["artifacts"][0], "target": target, "main": main, "notes": notes}]
-    call: dict[str, Any] = {"id": "0", "sizes": {}, "label": None, "answer": None}
-    for side in ("inputs", "outputs"):
-        call[side] = []
-        for tensor in value[side]:
-            sizes = [d if isinstance(d, int) else d.lo for d in map(dim_of, tensor["shape"])]
-            call[side].append(
-                {"name": tensor["name"], "dtype": tensor["dtype"], "shape": sizes, "file": "selftest/x.bin"}
-            )
-    limit = {"atol": 1e-5, "rtol": 1e-4, "scale": 0.0}
-    tolerances = {f"{target}/fp32": {t["name"]: limit for t in value["outputs"]}}
-    test = {"calls": [call], "tolerances": tolerances}
-    return snippets.Facts(
-        contract=value, artifact=value["artifacts"][0], files=[main], version="1.2.3", selftest=test, input_index={}
-    )
-
-
-def _transformer() -> dict[str, Any]:
-    """Two inputs of integers, two dynamic sizes, one of them in steps; names that are words of some language."""
-    batch = {"symbol": "s0", "lo": 1, "hi": None, "scale": 1, "offset": 0}
-    time = {"symbol": "s1", "lo": 8, "hi": 64, "scale": 8, "offset": 0}
-    return {
-        "inputs": [
-            {"name": "tokens", "dtype": "int64", "shape": [batch, time], "layout": "BT"},
-            {"name": "in", "dtype": "int64", "shape": [batch, time], "layout": None},
-        ],
-        "outputs": [{"name": "class.score", "dtype": "float32", "shape": [batch, 3]}],
-        "symbols": {"s0": "batch", "s1": "sequence"},
-        "decision_output": None,
-        "labels": [],
-        "model": "mini-lm.v6",
-    }
-
-
 SNIPPETS = [
     (target, language)
     for platform, targets in platforms().items()
@@ -201,7 +163,7 @@ def test_every_platform_has_a_snippet_for_each_target() -> None:
 @pytest.mark.parametrize("model", ["classifier", "transformer"])
 @pytest.mark.parametrize(("target", "language"), SNIPPETS)
 def test_a_snippet_is_a_program_of_its_language(target: str, language: str, model: str) -> None:
-    value = _facts(target, **(_transformer() if model == "transformer" else {}))
+    value = facts_for(target, **(transformer() if model == "transformer" else {}))
     for name, text in snippets.write(value, language).items():
         assert "@@" not in text
         assert value.artifact["main"] in text or name.endswith(("CMakeLists.txt", "selftest.mjs"))
@@ -234,11 +196,12 @@ def _syntax_errors(language: str, text: str) -> list[str]:
 
 
 def test_several_signatures_and_narrower_numbers_of_a_tflite() -> None:
-    value = _facts("litert", **_transformer())
+    value = facts_for("litert", **transformer())
     value.artifact["entry_points"][:] = [{"name": f"b{n}", "sizes": {"s0": n}} for n in (1, 4)]
     (text,) = snippets.write(value, "kotlin").values()
     assert 'sizes["batch"] == 4L -> "b4"' in text
     assert "tokens is int32" in text
+    assert "resizeInput" not in text, "it would reach the first signature's input only"
     assert _syntax_errors("kotlin", text) == []
     (text,) = snippets.write(value, "python").values()
     assert "ENTRY_POINTS: dict[str, dict[str, int]] = {'b1': {'batch': 1}, 'b4': {'batch': 4}}" in text
@@ -247,7 +210,7 @@ def test_several_signatures_and_narrower_numbers_of_a_tflite() -> None:
 
 @pytest.mark.parametrize("language", ["kotlin", "swift"])
 def test_the_grammars_see_an_error(language: str) -> None:
-    (text, *_) = snippets.write(_facts("executorch" if language == "kotlin" else "coreml"), language).values()
+    (text, *_) = snippets.write(facts_for("executorch" if language == "kotlin" else "coreml"), language).values()
     assert _syntax_errors(language, text.replace("run(", "run((", 1))
 
 
@@ -257,10 +220,19 @@ def test_a_name_that_would_be_code_is_refused(name: str) -> None:
     value["inputs"][0]["name"] = name
     for target, language in SNIPPETS:
         with pytest.raises(Exception, match="no snippet can hold the name"):
-            snippets.write(_facts(target, inputs=value["inputs"]), language)
+            snippets.write(facts_for(target, inputs=value["inputs"]), language)
+
+
+def test_names_that_would_be_one_in_a_program_are_refused() -> None:
+    value = contract()
+    value["inputs"].append({**value["inputs"][0], "name": "a.b"})
+    value["inputs"][0]["name"] = "a_b"
+    for target, language in SNIPPETS:
+        with pytest.raises(InputError, match="two inputs would both be 'a_b'"):
+            snippets.write(facts_for(target, inputs=value["inputs"]), language)
 
 
 def test_shapes_are_written_with_the_authors_names() -> None:
-    value = _transformer()
+    value = transformer()
     shown = shape_text(value["inputs"][0]["shape"], value["symbols"])
     assert shown == "[batch (1 or more), 8*sequence (8..64 in steps of 8)]"

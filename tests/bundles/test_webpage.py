@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from build.bundle.verify import inspect
 from tests.bundles.support import archive_of, bundle, folder_of
+from tests.conftest import ROOT, environment
 from tests.web.support import require_browser
 
 
@@ -23,6 +27,24 @@ def test_the_page_is_packed_and_listed(copy: Path, tmp_path: Path) -> None:
     assert "open `harness/web/`" in (tmp_path / "README.md").read_text()
     assert bundle(copy, "web", "--harness", "--precisions", "fp32") == 0
     assert archive_of(folder_of(copy, "web")).read_bytes() == first
+
+
+@pytest.mark.slow
+def test_a_bundle_with_a_page_is_reproduced(copy: Path, tmp_path: Path) -> None:
+    """The page and its runtime are packed again in a clean checkout, like the artifact."""
+    require_browser()
+    assert bundle(copy, "web", "--harness", "--precisions", "fp32") == 0
+    command = [sys.executable, "-m", "build.bundle", "reproduce", str(folder_of(copy, "web"))]
+    done = subprocess.run(
+        [*command, "--json", str(tmp_path / "r.json")],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["differing"] == []
 
 
 @pytest.mark.parametrize("platform", ["apple"])

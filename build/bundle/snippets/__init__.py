@@ -34,6 +34,11 @@ def write(facts: Facts, language: str) -> dict[str, str]:
     for tensor in (*facts.contract["inputs"], *facts.contract["outputs"]):
         if not tensor["name"].isprintable() or set(tensor["name"]) & set("\"'\\$`{}@"):
             raise InputError(f"no snippet can hold the name {tensor['name']!r}", remedy="Name it with plain letters.")
+    for side in ("inputs", "outputs"):
+        names = [identifier(t["name"]) for t in facts.contract[side]]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise InputError(f"two {side} would both be '{twice}' in a program", remedy="Name them apart.")
     stem = f"{identifier(facts.contract['model'])}_{target}"
     file = f"{stem}{_SUFFIX[language]}"
     words = common(facts) | {"FILE": file, "FILE_STEM": stem}

@@ -76,9 +76,9 @@ def fill(text: str, words: Mapping[str, str]) -> str:
 def common(facts: Facts) -> dict[str, str]:
     contract, artifact = facts.contract, facts.artifact
     call = first_call(facts)
-    entry = next(
-        e["name"] for e in artifact["entry_points"] if all(call["symbols"].get(s) == n for s, n in e["sizes"].items())
-    )
+    fitting = [e for e in artifact["entry_points"] if all(call["symbols"].get(s) == n for s, n in e["sizes"].items())]
+    if not fitting:
+        raise InputError(f"{artifact['main']} has no entry point for the sizes of the first self-test call")
     return {
         "MODEL_NAME": contract["model"],
         "CLASS": "".join(p[:1].upper() + p[1:] for p in identifier(contract["model"]).split("_") if p) or "Model",
@@ -88,7 +88,7 @@ def common(facts: Facts) -> dict[str, str]:
         "PRECISION": artifact["precision"],
         "RUNTIME": runtimes.facts(artifact["target"]).name,
         "VERSION": facts.version,
-        "ENTRY": entry,
+        "ENTRY": fitting[0]["name"],
         "SUMMARY": f"{contract['model']}, {artifact['precision']}: {listed(names_of(contract['inputs']))} in, "
         f"{listed(names_of(contract['outputs']))} out.",
         "DEPLOYMENT": str(artifact["notes"].get("minimum_deployment_target", "the system it was built for")),

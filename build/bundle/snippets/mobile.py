@@ -69,16 +69,21 @@ def kotlin(facts: Facts, words: dict[str, str]) -> str:
                 f"{name[t['name']]}Shape.map {{ it.toInt() }}.toIntArray())"
                 for i, t in enumerate(inputs)
             )
-            if dynamic
-            else "        // every size is fixed: there is nothing to resize",
+            if dynamic and len(facts.artifact["entry_points"]) == 1
+            # Several signatures: each has sizes of its own, and resizeInput reaches the first one only.
+            else "        // the signature's sizes are fixed: there is nothing to resize",
             "OUTPUT_BUFFERS_KT": "\n".join(
                 f'        val {x}Tensor = interpreter.getOutputTensorFromSignature("{n}", signature)\n'
-                f"        val {x} = ByteBuffer.allocateDirect({x}Tensor.numBytes()).order(ByteOrder.nativeOrder())"
+                f"        val {x}Buffer = ByteBuffer.allocateDirect({x}Tensor.numBytes())\n"
+                f"        {x}Buffer.order(ByteOrder.nativeOrder())"
                 for n, x in ((t["name"], name[t["name"]]) for t in outputs)
             ),
             "INPUT_MAP_KT": listed([f'"{t["name"]}" to {name[t["name"]]}' for t in inputs]),
-            "OUTPUT_MAP_KT": listed([f'"{t["name"]}" to {name[t["name"]]}' for t in outputs]),
-            "OUTPUT_VALUES_LITERT_KT": listed([f"{name[t['name']]}, {name[t['name']]}Tensor.shape()" for t in outputs]),
+            "REWINDS_KT": "\n".join(f"        {name[t['name']]}Buffer.rewind()" for t in outputs),
+            "OUTPUT_MAP_KT": listed([f'"{t["name"]}" to {name[t["name"]]}Buffer' for t in outputs]),
+            "OUTPUT_VALUES_LITERT_KT": listed(
+                [f"{name[t['name']]}Buffer, {name[t['name']]}Tensor.shape()" for t in outputs]
+            ),
         }
     return fill(template(f"{facts.artifact['target']}.kotlin"), words)
 
