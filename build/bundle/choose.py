@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from build import manifest as manifests
-from build.budgets import MEASURED, from_mapping, judge, overall, read_budgets
+from build.budgets import MEASURED, check_class, from_mapping, judge, overall, read_budgets
 from build.bundle.measured import Measured, figures, newest
 from build.bundle.options import BundleOptions
 from build.bundle.refusals import Item, Refusal, budget_refusals, item_refusals, program_refusals, stops_text
@@ -126,6 +126,7 @@ def _pairs(options: BundleOptions, targets: Sequence[TargetFacts], *, by_budget:
 def _budgets(options: BundleOptions, record: ProgramRecord, platform: str) -> list[Budget]:
     given = read_budgets(options.build.budgets) if options.build.budgets else None
     every = given if given is not None else [from_mapping(b, f"model '{record.name}'") for b in record.budgets]
+    check_class(options.device_class, every)
     classes = ("*", options.device_class)
     mine = [b for b in every if b.platform in ("*", platform)]
     # Without a class named, every class's budget must be kept; with one, those of other classes do not apply.

@@ -127,6 +127,8 @@ def test_a_budget_that_fails_refuses(
     assert bundle(copy, "web", "--budgets", str(budgets), "--allow", "a pilot", *chosen) == 0
     manifest = json.loads((folder_of(copy, "web") / "manifest.json").read_text())
     assert manifest["artifacts"][0]["budgets"][0]["verdict"] == "FAIL"
+    budgets.write_text('[[budget]]\nplatform = "web"\ndevice_class = "low-end"\nmax_bytes = 10\n')
+    assert bundle(copy, "web", "--budgets", str(budgets), "--device-class", "low_end", *chosen) == 2
     assert manifest["exceptions"][0]["reason"] == "a pilot"
 
 
