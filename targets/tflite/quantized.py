@@ -81,7 +81,7 @@ class Recipe:
     def warnings(self) -> tuple[str, ...]:
         """What a release engineer must know of the file's integers."""
         if self.precision.weight_bits == 4:
-            return ("linear layers and embeddings have 4-bit weights; convolutions have 8-bit ones",)
+            return ("linear layers have 4-bit weights; convolutions and embeddings have 8-bit ones",)
         return ()
 
 
