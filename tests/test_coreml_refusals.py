@@ -46,7 +46,7 @@ def test_a_keyword_that_would_be_lost_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="dtype") as caught:
         build(program, tmp_path)
     assert caught.value.op == "aten.linspace.default"
-    assert "test_coreml_refusals.py" in str(caught.value.source)
+    assert "coreml_support.py" in str(caught.value.source)
     assert caught.value.remedy
 
 
@@ -66,7 +66,7 @@ def test_a_converter_failure_names_the_op_and_its_line(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="polygamma") as caught:
         build(program, tmp_path)
     assert caught.value.op == "aten.polygamma.default"
-    assert "test_coreml_refusals.py" in str(caught.value.source)
+    assert "coreml_support.py" in str(caught.value.source)
 
 
 def test_the_registry_of_coremltools_is_restored(tmp_path: Path) -> None:
