@@ -73,7 +73,7 @@ def test_integers_beyond_32_bits_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match=r"k.*int32") as caught:
         build(export(Fn(lambda s, x: x + s.k, k=big), torch.tensor([1, 2])), tmp_path / "k")
     assert caught.value.op == "aten.add.Tensor"
-    assert "test_coreml.py" in str(caught.value.source)
+    assert "coreml_support.py" in str(caught.value.source)
     with pytest.raises(LoweringError, match="int32"):
         build(export(Fn(lambda s, x: x * 2**33), torch.tensor([1, 2])), tmp_path / "s")
 
