@@ -142,7 +142,9 @@ class Chromium:
             page.on("close", lambda _: gone.append("the page was closed before it had finished"))
             page.on("pageerror", lambda error: said.append(str(error)))
             page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-            page.goto(self.server.url_of(ticket), wait_until="commit", timeout=timeout * 1e3)
+            url = self.server.url_of(ticket)
+            page.goto(url, wait_until="commit", timeout=timeout * 1e3)
+            page.on("framenavigated", lambda frame: _left(page, frame, url, gone))
             if self._watch is not None:
                 self._watch(page)
             self._wait(page, ticket, gone, timeout)
@@ -193,6 +195,12 @@ class Chromium:
         browser, self._browser = self._browser, None
         if browser is not None and browser.is_connected():
             browser.close()
+
+
+def _left(page: Any, frame: Any, url: str, gone: list[str]) -> None:
+    """The page says itself when it is left; this is for when that does not arrive."""
+    if frame == page.main_frame and not frame.url.startswith(url):
+        gone.append("the page was left before it had finished")
 
 
 def _first(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from tests.web.support import QUICK, artifact, data_of, make_out, put, put_with_
 
 
 def _crash(page: Any) -> None:
-    from playwright.sync_api import Error
-
-    with contextlib.suppress(Error):  # it never answers
-        page.goto("chrome://crash", timeout=10_000)
+    """End the processes that render pages: the browser sees each as crashed."""
+    page.wait_for_selector("body[data-state=running]")
+    session = page.context.browser.new_browser_cdp_session()
+    for process in session.send("SystemInfo.getProcessInfo")["processInfo"]:
+        if process["type"] == "renderer":
+            os.kill(process["id"], signal.SIGKILL)
 
 
 def _close(page: Any) -> None:
@@ -37,18 +40,19 @@ def _leave(page: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("disturb", "words"),
+    ("disturb", "timeout", "words"),
     [
-        (_crash, "the page crashed"),
-        (_close, "the page was closed before it had finished"),
-        (_hang, "had not finished after 6 s"),
-        (_leave, "left before it had finished"),
+        (_crash, 200, "the page crashed"),
+        (_close, 200, "the page was closed before it had finished"),
+        (_hang, 6, "had not finished after 6 s"),
+        (_leave, 200, "left before it had finished"),
     ],
 )
-def test_a_page_that_does_not_finish(lab: Lab, disturb: Any, words: str) -> None:
-    long = replace(QUICK, min_seconds=30.0, max_seconds=60.0)
+def test_a_page_that_does_not_finish(lab: Lab, disturb: Any, timeout: float, words: str) -> None:
+    """Only a page that hangs is waited for: the others end long before, on any machine."""
+    long = replace(QUICK, min_seconds=250.0, max_seconds=300.0)
     with pytest.raises(HarnessError, match=words):
-        lab.measure(settings=long, evaluate=False, timeout=6, disturb=disturb)
+        lab.measure(settings=long, evaluate=False, timeout=timeout, disturb=disturb)
     assert lab.measure(evaluate=False).result["status"] == "ok"
 
 
