@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from build.errors import InputError
+from build.errors import InputError, LoweringError
 from build.program import signature_of
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize
 from targets import executorch, litert
 from tests.mobile_network import calibration, images, saved, small
-from tests.quantized_support import Quantized, quantized
+from tests.quantized_support import Quantized, quantized, save
 
 #: precision -> least dB, largest share of fp32's bytes
 EXPECTED = {"int8-static": (25, 0.45), "int8-dynamic": (30, 0.45), "int8-weight": (30, 0.45), "int4-weight": (12, 0.35)}
@@ -169,3 +169,36 @@ def test_a_padded_image_is_ranged_at_run_time_in_the_delegate(tmp_path: Path) ->
     assert made.lowered.coverage.fallback == {"aten.constant_pad_nd.default": 1}
     assert made.lowered.unquantized == {"aten.convolution.default": 1}
     assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > 30
+
+
+class _Product(nn.Module):
+    """``[2, t, 16]`` -> ``[2, t, t]``; without bias, the second operand's range is symmetric for symmetric inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(16, 16), nn.Linear(16, 16, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return torch.matmul(self.left(x), self.right(x).transpose(-1, -2))
+
+
+def test_a_symmetric_product_does_not_depend_on_the_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XNNPACK keeps the scales of the first call's columns; the file keeps it from that, or is refused."""
+
+    def both_signs(steps: int) -> dict[str, Any]:
+        half = torch.randn(1, steps, 16, generator=torch.Generator().manual_seed(steps))
+        return {"x": torch.cat([half, -half]).numpy()}
+
+    torch.manual_seed(0)
+    time = torch.export.Dim("time", min=1, max=128)
+    program = save(_Product().eval(), (torch.randn(2, 5, 16),), tmp_path, ({1: time},))
+    calls = [both_signs(n) for n in (5, 16, 64, 128)]
+    made = quantized(litert, program, tmp_path / "parted", "int8-static", calls=calls)
+    made.runner.run(both_signs(1))
+    got, want = made.outputs([torch.from_numpy(both_signs(128)["x"])])
+    noise = float(((got[0] - want[0]) ** 2).sum())
+    assert 10 * np.log10(float((want[0] ** 2).sum()) / noise) > 20
+
+    monkeypatch.setattr("targets.tflite.lowering.part_products_from_dequantize", lambda _: 0)
+    with pytest.raises(LoweringError, match=r"depends on the calls before: at input shapes \[\(2, 128, 16\)\]"):
+        quantized(litert, program, tmp_path / "together", "int8-static", calls=calls)

@@ -18,6 +18,7 @@ from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
 from targets.tflite.generalise import generalise
 from targets.tflite.nan import nan_unsafe
+from targets.tflite.products import part_products_from_dequantize
 from targets.tflite.quantized import Recipe
 from targets.tflite.runner import count_coverage
 from targets.tflite.structure import CannotGeneralise, NeedsLargest
@@ -168,6 +169,7 @@ def _finish(made: _Made, request: LowerRequest) -> bytes:
     for entry in made.entry_points:
         flatbuffer.name_signature(made.model, names, key=entry.name)
     wide.multiply_in_64_bits(made.model)
+    part_products_from_dequantize(made.model)
     if request.precision == "fp16":
         half.weights_to_float16(made.model)
     declaration = {
