@@ -6,14 +6,15 @@ import resource
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from build.archive import load_program
 from build.record import CALIBRATION, PROGRAM, ProgramRecord
 from build.verify.check import Report, limits_for, verify
-from targets.contract import Lowered, LowerRequest, Target
+from build.verify.history import history_problems
+from targets.contract import Lowered, LowerRequest, Runner, Target
 from targets.precisions import PRECISIONS
 
 if TYPE_CHECKING:
@@ -67,14 +68,18 @@ class Maker:
         lowered = self.target.lower(load_program(self.folder / PROGRAM), self.request(directory, keep_float))
         self.lowered(lowered, peak_mb())
         self.enter("load")
-        runner = self.target.load(directory, lowered.files, self.record.signature)
+
+        def load() -> Runner:
+            return self.target.load(directory, lowered.files, self.record.signature)
+
+        runner = load()
         self.enter("verify")
         limits = limits_for(self.record, self.precision, max_metric_drop)
-        return Attempt(
-            lowered=lowered,
-            report=verify(runner, lowered, self.folder, self.record, limits),
-            keep_float=keep_float,
-        )
+        report = verify(runner, lowered, self.folder, self.record, limits)
+        if limits.tolerance is None and not report.problems:
+            del runner  # its memory is wanted by those that follow
+            report = replace(report, problems=tuple(history_problems(load, self.folder, self.record)))
+        return Attempt(lowered=lowered, report=report, keep_float=keep_float)
 
 
 def calibration_calls(folder: Path, record: ProgramRecord, precision: str) -> tuple[Mapping[str, Array], ...]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 #: Share of an output's largest magnitude within which two float results count as the same computation. Loose on
 #: purpose: this check tells a wrong graph from a right one; the verification that follows judges accuracy.
 _CLOSE = {"fp32": 5e-3, "fp16": 5e-2}
-#: The same for one file run twice.
-_SAME = 1e-3
 _REMEDY = "Rewrite the part of the model that it names, or choose another target."
 
 
@@ -34,16 +32,13 @@ def check(
     A quantised file is compared by its noise: single elements are off by much where ranges were not measured, and the
     model's own data, which judges it, is not here. More noise than signal is what a wrong graph gives.
 
-    Each size is also run in an interpreter of its own: what a file answers must not depend on what it was asked before.
-    (ai-edge-litert 2.3.0: MiniLM at int8-static gave garbage at 64 and more tokens after a first call of 1 or 2; but
-    not without XNNPACK.)
-
     Raises:
-        LoweringError: LiteRT refuses the file or fails, an output differs in shape, dtype or value, or it depends on
-            the calls before.
+        LoweringError: LiteRT refuses the file or fails, or an output differs in shape, dtype or value.
     """
-    runner = _load(content, signature)
-    before: list[tuple[int, ...]] = []
+    try:
+        runner = LiteRtRunner(content, signature)
+    except EdgeportError as error:
+        raise _failed(error.message) from error
     reference = call(program)
     examples = _examples(program, signature)
     for sizes in points:
@@ -58,60 +53,20 @@ def check(
                 remedy="Narrow its dynamic range to sizes at which it runs.",
             ) from error
         feed = {s.name: t.numpy() for s, t in zip(signature.inputs, tensors, strict=True)}
-        shapes = [tuple(t.shape) for t in tensors]
-        got = _run(runner, feed)
-        if before:
-            check_history(got, _run(_load(content, signature), feed), shapes, before)
-        before = before or shapes
+        try:
+            got = runner.run(feed)
+        except EdgeportError as error:
+            raise _failed(error.message) from error
         for spec, want in zip(signature.outputs, wanted, strict=True):
             problem = difference(got[spec.name], want, _CLOSE.get(precision))
             if problem:
+                shapes = [tuple(t.shape) for t in tensors]
                 raise LoweringError(
                     f"LiteRT computes something else than PyTorch: output '{spec.name}' {problem} at input shapes "
                     f"{shapes}",
                     op="litert-torch converter",
                     remedy=_REMEDY,
                 )
-
-
-def check_history(
-    got: Mapping[str, Any],
-    alone: Mapping[str, Any],
-    shapes: Sequence[tuple[int, ...]],
-    first: Sequence[tuple[int, ...]],
-) -> None:
-    """Compare an interpreter that ran other sizes before with one that did not.
-
-    Args:
-        got, alone: output name -> value, of the one and of the other.
-        shapes, first: of the inputs, now and at the first call.
-
-    Raises:
-        LoweringError: they differ by more than rounding.
-    """
-    for name, value in alone.items():
-        problem = difference(got[name], value, _SAME)
-        if problem:
-            raise LoweringError(
-                f"LiteRT's answer depends on the calls before: at input shapes {list(shapes)}, after a first call at "
-                f"{list(first)}, output '{name}' {problem} from what it is without that call",
-                op="XNNPACK delegate",
-                remedy="Export with a narrower dynamic range or fixed sizes, or choose another precision or target.",
-            )
-
-
-def _load(content: bytes, signature: Signature) -> LiteRtRunner:
-    try:
-        return LiteRtRunner(content, signature)
-    except EdgeportError as error:
-        raise _failed(error.message) from error
-
-
-def _run(runner: LiteRtRunner, feed: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return runner.run(feed)
-    except EdgeportError as error:
-        raise _failed(error.message) from error
 
 
 def _failed(message: str) -> LoweringError:
