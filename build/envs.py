@@ -7,6 +7,7 @@ that already holds every group (the tests' environment) and is then used for all
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -82,6 +83,7 @@ def ready(group: str) -> Environment | None:
     return Environment(python=python, packages=stamp["packages"])
 
 
+@functools.cache  # hundreds of files are read
 def _shared(python: Path) -> Environment:
     if python == Path(sys.executable):
         import importlib.metadata

@@ -83,7 +83,7 @@ def test_weights_beside_the_model_come_with_it(lab: Lab, tmp_path: Path) -> None
     found, data = artifact(out), data_of(out, artifact(out))
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with pytest.raises(HarnessError, match=r"'model.onnx.data' did not arrive as it was built"):
-        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=60))
+        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=300))
 
 
 def test_bytes_that_changed_on_the_way_are_refused(lab: Lab, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_bytes_that_changed_on_the_way_are_refused(lab: Lab, tmp_path: Path) -> 
     found = artifact(out)
     found.file.write_bytes(found.file.read_bytes()[:-1] + b"!")
     with pytest.raises(HarnessError, match="did not arrive as it was built"):
-        lab.harness.measure(Task(artifact=found, data=data_of(out, found), settings=QUICK, variant="wasm", timeout=60))
+        lab.harness.measure(Task(artifact=found, data=data_of(out, found), settings=QUICK, variant="wasm", timeout=300))
 
 
 def test_inputs_outside_the_models_bounds_are_refused_in_the_page(lab: Lab, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_inputs_outside_the_models_bounds_are_refused_in_the_page(lab: Lab, tmp_
     image = tensors["timed/in/image"]
     save_file({**tensors, "timed/in/image": image.repeat(65, axis=0)}, data.file)
     with pytest.raises(HarnessError, match=r"tensors: dimension 0 of 'image' is 65, not in 1\.\.64"):
-        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=60))
+        lab.harness.measure(Task(artifact=found, data=data, settings=QUICK, variant="wasm", timeout=300))
 
 
 def test_more_threads_than_litert_has_are_refused(lab: Lab) -> None:
