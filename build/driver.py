@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
 import time
@@ -256,7 +255,6 @@ class Build:
         return self.options.out / "logs" / f"{name}.log"
 
     def _worker(self, name: str, environment: Environment, module: str, *arguments: str) -> Worker:
-        threads = max(1, (os.cpu_count() or 1) // self.options.jobs)
         with self._guard:
             if self._temporary is None:  # converters' temporary files go where an abandoned build is swept up
                 sweep(self.options.out)
@@ -266,7 +264,9 @@ class Build:
             log=self._log(name),
             env={
                 "PYTHONPATH": str(_ROOT),
-                "OMP_NUM_THREADS": str(threads),
+                # Sums in PyTorch are taken in another order with other threads: references, ranges and the bytes made
+                # of them must not depend on --jobs or on this machine's cores.
+                "OMP_NUM_THREADS": "1",
                 "EDGEPORT_CACHE": str(self.options.out / "cache"),
                 "PYTHONUNBUFFERED": "1",
                 "TMPDIR": str(self._temporary),
