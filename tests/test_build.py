@@ -213,3 +213,30 @@ def test_one_bad_program_does_not_lose_the_others(tmp_path: Path) -> None:
     assert run.code == 2
     assert {r["model"]: r["status"] for r in run.rows} == {"good": "ok", "bad": "failed:capture"}
     assert not (tmp_path / "out" / "bad").exists()
+
+
+_THREADS = """
+import torch
+
+class Threads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("threads", torch.tensor(float(torch.get_num_threads())))
+
+    def forward(self, x):
+        return x * 0 + self.threads
+
+def made():
+    return Threads(), torch.zeros(2, 3)
+"""
+
+
+def test_references_do_not_depend_on_how_many_jobs_there_are(run_build: Callable[..., Run], tmp_path: Path) -> None:
+    """Two threads sum in another order than one: a bundle would differ from machine to machine."""
+    from safetensors.numpy import load_file
+
+    (tmp_path / "threads.py").write_text(_THREADS)
+    run = run_build("--module", f"{tmp_path / 'threads.py'}:made", "--targets", "ort_web", "--jobs", "1")
+    assert run.code == 0, run.stderr
+    (reference,) = run.out.glob("*/program/reference.safetensors")
+    assert {float(v) for k, t in load_file(reference).items() if "/out/" in k for v in t.ravel() if v == v} == {1.0}
