@@ -32,7 +32,7 @@ from device_bench.web.chromium import Chromium
 from device_bench.web.harness import WebHarness, web_job
 from device_bench.web.runtime import WEB, runtime
 from device_bench.web.server import Server
-from device_bench.web.ticket import Ticket
+from device_bench.web.ticket import Limits, Ticket
 
 AIM = (0.95, 1.05)
 _TIMEOUT = 600.0
@@ -157,7 +157,7 @@ def bare(
         ticket = Ticket(files=files, uploads={"result": 1 << 26}, folder=Path(folder))
         browser.server.offer(ticket, queue=False)
         try:
-            browser.show(ticket, timeout=_TIMEOUT)
+            browser.show(ticket, Limits(silence=_TIMEOUT))
         finally:
             browser.server.withdraw(ticket)
         samples = json.loads((Path(folder) / "result").read_text())

@@ -15,7 +15,7 @@ from build.errors import DeviceError, HarnessError, MissingToolError
 from device_bench.devices.base import Conditions, Facts
 from device_bench.devices.local import local_device
 from device_bench.web.server import Server
-from device_bench.web.ticket import Ticket
+from device_bench.web.ticket import Limits, Ticket
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -128,7 +128,7 @@ class Chromium:
         self._stop.set()
         self._closed.wait(_LEAVE_SECONDS)
 
-    def show(self, ticket: Ticket, *, timeout: float) -> None:
+    def show(self, ticket: Ticket, limits: Limits) -> None:
         """See :class:`device_bench.web.harness.Browser`."""
         from playwright.sync_api import Error
 
@@ -143,11 +143,11 @@ class Chromium:
             page.on("pageerror", lambda error: said.append(str(error)))
             page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
             url = self.server.url_of(ticket)
-            page.goto(url, wait_until="commit", timeout=timeout * 1e3)
+            page.goto(url, wait_until="commit", timeout=(limits.whole or limits.silence) * 1e3)
             page.on("framenavigated", lambda frame: _left(page, frame, url, gone))
             if self._watch is not None:
                 self._watch(page)
-            self._wait(page, ticket, gone, timeout)
+            self._wait(page, ticket, gone, limits)
             context.close()
         except Error as error:
             lost = "" if browser.is_connected() else "the browser was lost"
@@ -158,15 +158,16 @@ class Chromium:
             self._end()
             raise HarnessError(f"{error.message}{_at(ticket)}{_said(said)}") from None
 
-    def _wait(self, page: Any, ticket: Ticket, gone: Sequence[str], timeout: float) -> None:
-        deadline = time.monotonic() + timeout
+    def _wait(self, page: Any, ticket: Ticket, gone: Sequence[str], limits: Limits) -> None:
+        start = time.monotonic()
         while not ticket.ended.is_set():
             if self._stop.is_set():
                 raise SystemExit  # of this thread: nothing more is measured, and nothing is recorded as failed
             if gone:
                 raise HarnessError(gone[0])
-            if time.monotonic() > deadline:
-                raise HarnessError(f"the page had not finished after {timeout:g} s")
+            late = ticket.overdue(start, limits)
+            if late is not None:
+                raise HarnessError(late)
             page.wait_for_timeout(_POLL_MS)  # this is where the browser's events arrive
         if not ticket.answered:
             raise HarnessError(f"the page gave up: {ticket.left or 'it was left before it had finished'}")

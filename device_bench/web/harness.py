@@ -19,13 +19,13 @@ from device_bench.web import page
 from device_bench.web.pictures import picture_spec
 from device_bench.web.runtime import Runtime, runtime
 from device_bench.web.server import Server
-from device_bench.web.ticket import Ticket
+from device_bench.web.ticket import Limits, Ticket
 from targets.contract import DynamicDim, Signature
 
 if TYPE_CHECKING:
     from targets.contract import Array
 
-#: seconds beyond the timed loop's bound for loading, warm-up and the evaluation set.
+#: seconds beyond the timed loop's bound that a page may say nothing: for loading, warm-up, one call.
 _MARGIN = 240.0
 
 
@@ -36,7 +36,7 @@ class Browser(Place, Protocol):
     #: whether a person, or a phone, takes the jobs one after the other.
     follows: bool
 
-    def show(self, ticket: Ticket, *, timeout: float) -> None:
+    def show(self, ticket: Ticket, limits: Limits) -> None:
         """Have the page opened and wait until it has answered.
 
         Raises:
@@ -69,7 +69,7 @@ class WebHarness:
             server = self._browser.server
             server.offer(ticket, queue=self._browser.follows)
             try:
-                self._browser.show(ticket, timeout=task.timeout or settings.max_seconds + _MARGIN)
+                self._browser.show(ticket, Limits(silence=settings.max_seconds + _MARGIN, whole=task.timeout))
             finally:
                 server.withdraw(ticket)
             return _answer(job, ticket, evaluate=task.evaluate)

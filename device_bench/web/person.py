@@ -13,7 +13,7 @@ from device_bench.devices import adb_client
 from device_bench.devices.adb import adb_device
 from device_bench.devices.base import Conditions, Facts, safe_name
 from device_bench.web.server import Server
-from device_bench.web.ticket import Ticket
+from device_bench.web.ticket import Limits, Ticket
 
 #: seconds without a question for the next job after which nobody is there.
 _SILENCE = 30.0
@@ -81,15 +81,15 @@ class OpenBrowser:
     def close(self) -> None:
         """Nothing of ours."""
 
-    def show(self, ticket: Ticket, *, timeout: float) -> None:
+    def show(self, ticket: Ticket, limits: Limits) -> None:
         """See :class:`device_bench.web.harness.Browser`."""
         start = time.monotonic()
         while not ticket.ended.wait(_POLL):
-            waited = time.monotonic() - start
-            if not ticket.stage and waited > _SILENCE:
+            if not ticket.stage and time.monotonic() - start > _SILENCE:
                 raise DeviceLostError(f"{self.name}: no page has asked for the job within {_SILENCE:g} s")
-            if waited > timeout:
-                raise HarnessError(f"the page had not finished after {timeout:g} s (its stage: {ticket.stage})")
+            late = ticket.overdue(start, limits)
+            if late is not None:
+                raise HarnessError(f"{late} (its stage: {ticket.stage})")
         if not ticket.answered:
             self.server.asked = 0.0  # it has to be opened again
             why = f": {ticket.left}" if ticket.left else ""

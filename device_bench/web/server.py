@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "there is no such job, or it is over")
             return
         if not ticket.stage:
-            ticket.stage = "opening"
+            ticket.at("opening")
         self._file(ticket.files, "/".join(parts[1:]) or "index.html")
 
     def do_POST(self) -> None:
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _note(self, ticket: Ticket, what: str, text: str) -> None:
         if what == "stage":
-            ticket.stage = text[:40]
+            ticket.at(text[:40])
         else:
             ticket.left = text[:500]
             ticket.ended.set()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from device_bench.web.server import Server
-from device_bench.web.ticket import Ticket
+from device_bench.web.ticket import Limits, Ticket
 
 
 @pytest.fixture
@@ -121,3 +122,22 @@ def test_no_other_methods(served: tuple[Server, Ticket]) -> None:
 def test_it_listens_on_loopback_only(served: tuple[Server, Ticket]) -> None:
     server, _ = served
     assert server._server.server_address[0] == "127.0.0.1"
+
+
+def test_a_page_is_waited_for_as_long_as_it_says_that_it_goes_on(
+    served: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU in software takes many minutes for an evaluation set; a page that hangs says nothing more."""
+    server, ticket = served
+    now = [ticket.heard]
+    monkeypatch.setattr("device_bench.web.ticket.time", SimpleNamespace(monotonic=lambda: now[0]))
+    patient, bounded = Limits(silence=300.0), Limits(silence=300.0, whole=1000.0)
+    since = now[0]
+    for done in range(1, 21):
+        now[0] += 299.0
+        assert ticket.overdue(since, patient) is None
+        assert _ask(server, "POST", f"/{server.token}/{ticket.token}/stage", b"evaluation, %d of 40" % done)[0] == 200
+    assert ticket.stage == "evaluation, 20 of 40"
+    assert ticket.overdue(since, bounded) == "the page had not finished after 1000 s"
+    now[0] += 301.0
+    assert ticket.overdue(since, patient) == "the page has said nothing for 300 s"

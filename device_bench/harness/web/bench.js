@@ -11,6 +11,8 @@ import * as view from './view.js';
 const END = 'edgeport-end-of-run';
 const STAGES = ['fetch', 'load', 'first', 'warm-up', 'timing', 'evaluation', 'send'];
 const NO_CONDITIONS = { load1: null, cpus: [], thermal: [] };
+/** How often the lab hears of a long evaluation: it waits for a page that goes on. Milliseconds. */
+const WORD = 5000;
 let settled = false;
 
 addEventListener('pagehide', () => { if (!settled) navigator.sendBeacon('closed', ''); });
@@ -24,10 +26,15 @@ async function post(path, body) {
   if (!response.ok) throw new Error(`the lab refused '${path}': ${response.status} ${await response.text()}`);
 }
 
-/** Tell a person, and the lab, where we are. The lab's answer is not waited for. */
+/** Tell the lab where we are. Its answer is not waited for. */
+function tell(words) {
+  fetch(url('stage'), { method: 'POST', body: words }).catch(() => {});
+}
+
+/** Tell a person, and the lab. */
 async function enter(name) {
   view.stage(name);
-  fetch(url('stage'), { method: 'POST', body: name }).catch(() => {});
+  tell(name);
   await breathe();
 }
 
@@ -141,6 +148,7 @@ async function fetched(job, path, file) {
 async function evaluate(job, engine, tensors) {
   const written = {};
   let drawn = performance.now();
+  let told = drawn;
   for (const [index, call] of job.calls.entries()) {
     const inputs = inputsOf(job.inputs, call.tensors, tensors);
     const ready = await stage('prepare', () => engine.prepare(call, inputs));
@@ -158,6 +166,10 @@ async function evaluate(job, engine, tensors) {
       view.stage('evaluation', index / job.calls.length);
       await breathe();
       drawn = performance.now();
+    }
+    if (performance.now() - told > WORD) {
+      tell(`evaluation, ${index + 1} of ${job.calls.length}`);
+      told = performance.now();
     }
   }
   return written;
