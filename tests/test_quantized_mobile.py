@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from build.errors import InputError
+from build.errors import InputError, LoweringError
 from build.program import signature_of
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize
 from targets import executorch, litert
 from targets.tflite import flatbuffer
+from targets.tflite.check import check
 from tests.mobile_network import calibration, images, saved, small
 from tests.quantized_support import Quantized, quantized, save
 
@@ -170,6 +171,43 @@ def test_a_padded_image_is_ranged_at_run_time_in_the_delegate(tmp_path: Path) ->
     assert made.lowered.coverage.fallback == {"aten.constant_pad_nd.default": 1}
     assert made.lowered.unquantized == {"aten.convolution.default": 1}
     assert min(made.snr([images(n, 10 + n)]) for n in (1, 7, 32)) > 30
+
+
+class _Offset(nn.Module):
+    """Values a thousand times their differences in between: one 8-bit step is wider than what they tell apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 16), nn.Linear(16, 16)
+        with torch.no_grad():
+            self.up.bias.fill_(1000.0)
+            self.down.bias.copy_(-1000.0 * self.down.weight.sum(1))
+
+    def forward(self, x: Any) -> Any:
+        return self.down(self.up(x))
+
+
+def test_what_integers_do_not_hold_is_not_the_lowerings_to_judge(target: Any, tmp_path: Path) -> None:
+    """The graph is right and the values are lost, in PyTorch's own integers too: that is for the metric to say."""
+    torch.manual_seed(0)
+    x = torch.randn(8, 16)
+    program = saved(_Offset().eval(), (x,), tmp_path, dynamic=False)
+    made = build(target, program, tmp_path / "a", "int8-static", data=[{"x": x.numpy()}])
+    assert made.snr([x]) < 0
+
+
+def test_another_programs_file_is_refused(program: Path, tmp_path: Path) -> None:
+    """The same network with the signs of its last layer changed: neither it nor its integers compute this."""
+    content = build(litert, program, tmp_path / "a", "int8-static").bytes()["model.tflite"]
+    network = small()
+    for parameter in network.head.parameters():
+        parameter.data.neg_()
+    other = torch.export.load(saved(network, (images(2),), tmp_path))
+    signature = signature_of(other)
+    sizes = dict.fromkeys(signature.dynamic_symbols, 5)
+    integers = quantize(other, static_quantizer(), calibration())
+    with pytest.raises(LoweringError, match="more noise than signal"):
+        check(content, other, signature, [sizes], "int8-static", integers)
 
 
 class _Product(nn.Module):

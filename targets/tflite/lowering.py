@@ -63,8 +63,9 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
         LoweringError: no file computes what the program computes.
     """
     recipe = Recipe.of(program, request)
-    # What PyTorch makes of quantised values drifts too where ranges were not measured: the float program judges.
+    # What PyTorch makes of quantised values drifts too where ranges were not measured: the float program judges first.
     given, program = program, recipe.program
+    quantized = program if program is not given else None
     signature = request.signature
     first: LoweringError | None = None
     for keep in (True, False) if _has_int64(program) else (True,):
@@ -72,7 +73,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             made = _convert(program, signature, rewrites, keep)
             unquantized = recipe.apply(made.model)
             content = _finish(made, request)
-            check(content, given, signature, _check_points(signature, made), request.precision)
+            check(content, given, signature, _check_points(signature, made), request.precision, quantized)
         except LoweringError as error:
             # What the wide form meets is told: the narrow one is a makeshift.
             first = first or error
