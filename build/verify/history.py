@@ -35,11 +35,11 @@ def history_problems(load: Callable[[], Runner], folder: Path, record: ProgramRe
         One line for each call whose outputs are not those of a runner of its own; nothing for a program whose sizes
         are fixed.
     """
-    chosen = {c.id for c in _chosen(record)}
-    inputs = {item.id: given for item, given, _ in reference_calls(folder, record) if item.id in chosen}
-    order = [c for c in _chosen(record) if c.id in inputs]
-    if len(order) < 2:
+    order = _chosen(record)
+    if not order:
         return []
+    wanted = {c.id for c in order}
+    inputs = {item.id: given for item, given, _ in reference_calls(folder, record) if item.id in wanted}
     used = load()
     first = order[0]
     alone = {first.id: _run(used, inputs[first.id])}

@@ -194,7 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _note(self, ticket: Ticket, what: str, text: str) -> None:
         if what == "stage":
-            ticket.at(text[:40])
+            if ticket.at("".join(c for c in text[:40] if c.isprintable())):
+                say(f"the page's stage: {ticket.stage}")
         else:
             ticket.left = text[:500]
             ticket.ended.set()

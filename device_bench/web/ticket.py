@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: seconds between two words of a page that are shown.
+_PROGRESS = 30.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -33,6 +36,7 @@ class Ticket:
         folder: where uploads are put.
         stage: where the page says it is; empty: no page has asked for the job.
         heard: when it last said so, or when the job was made: ``time.monotonic()``, seconds.
+        told: when somebody was last told: ``time.monotonic()``, seconds.
         left: why the page went away without a result; None: it did not.
     """
 
@@ -42,6 +46,7 @@ class Ticket:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     stage: str = ""
     heard: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
     left: str | None = None
     received: set[str] = field(default_factory=set)
     ended: threading.Event = field(default_factory=threading.Event)
@@ -51,9 +56,13 @@ class Ticket:
         """Whether the result is here."""
         return "result" in self.received
 
-    def at(self, stage: str) -> None:
-        """The page says where it is."""
+    def at(self, stage: str) -> bool:
+        """The page says where it is. Returns whether somebody who waits should hear of it: now and then."""
         self.stage, self.heard = stage, time.monotonic()
+        if self.heard - self.told < _PROGRESS:
+            return False
+        self.told = self.heard
+        return True
 
     def overdue(self, since: float, limits: Limits) -> str | None:
         """Why the page is waited for no longer; None: it still is.

@@ -125,7 +125,7 @@ def test_it_listens_on_loopback_only(served: tuple[Server, Ticket]) -> None:
 
 
 def test_a_page_is_waited_for_as_long_as_it_says_that_it_goes_on(
-    served: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch
+    served: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A GPU in software takes many minutes for an evaluation set; a page that hangs says nothing more."""
     server, ticket = served
@@ -138,6 +138,7 @@ def test_a_page_is_waited_for_as_long_as_it_says_that_it_goes_on(
         assert ticket.overdue(since, patient) is None
         assert _ask(server, "POST", f"/{server.token}/{ticket.token}/stage", b"evaluation, %d of 40" % done)[0] == 200
     assert ticket.stage == "evaluation, 20 of 40"
+    assert "the page's stage: evaluation, 20 of 40" in capsys.readouterr().err
     assert ticket.overdue(since, bounded) == "the page had not finished after 1000 s"
     now[0] += 301.0
     assert ticket.overdue(since, patient) == "the page has said nothing for 300 s"
