@@ -178,7 +178,10 @@ def _once(work: Work, device: Place, harness: Harness, cell: Cell, value: dict[s
         outputs = as_program(artifact.record, run.outputs)
         accuracy = against_pytorch(artifact.record, artifact.program_folder, outputs)
         if artifact.label in work.host:
-            host = against_host(artifact.record, artifact.precision, outputs, work.host[artifact.label])
+            here = work.host[artifact.label]
+            ours = against_pytorch(artifact.record, artifact.program_folder, here)["outputs"]
+            own = {name: figures["snr_db"] for name, figures in ours.items()}
+            host = against_host(artifact.record, artifact.precision, outputs, here, own)
             if host["flagged"]:
                 say(f"{device.name}: {artifact.label}: outputs differ from this host's: {host['why'][0]}")
     return measurement.complete(value, run, gate, before, after, batch=data.timed_batch, accuracy=accuracy, host=host)
