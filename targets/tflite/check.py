@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, LoweringError
-from build.program import call
+from build.program import call, op_name, source_of
 from targets.contract import Signature
+from targets.tflite.blame import REMEDY, maker_of, runtime_error
 from targets.tflite.convert import shape_at
 from targets.tflite.runner import LiteRtRunner
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 #: Share of an output's largest magnitude within which two float results count as the same computation. Loose on
 #: purpose: this check tells a wrong graph from a right one; the verification that follows judges accuracy.
 _CLOSE = {"fp32": 5e-3, "fp16": 5e-2}
-_REMEDY = "Rewrite the part of the model that it names, or choose another target."
 
 
 def check(
@@ -44,7 +44,7 @@ def check(
     try:
         runner = LiteRtRunner(content, signature)
     except EdgeportError as error:
-        raise _failed(error.message) from error
+        raise runtime_error(error.message, program, signature, content) from error
     reference = call(program)
     again = call(quantized) if quantized is not None else None
     examples = _examples(program, signature)
@@ -63,7 +63,7 @@ def check(
         try:
             got = runner.run(feed)
         except EdgeportError as error:
-            raise _failed(error.message) from error
+            raise runtime_error(error.message, program, signature, content) from error
         problems = _problems(signature, got, wanted, _CLOSE.get(precision))
         if problems and again is not None:
             integers = [t.detach().numpy() for t in again([t.clone() for t in tensors])]
@@ -72,11 +72,14 @@ def check(
                 problems = {}
         if problems:
             name, problem = next(iter(problems.items()))
+            maker = maker_of(program, signature, name)
+            made = f", which {op_name(maker)} makes," if maker is not None else ""
             raise LoweringError(
-                f"LiteRT computes something else than PyTorch: output '{name}' {problem} at input shapes "
+                f"LiteRT computes something else than PyTorch: output '{name}'{made} {problem} at input shapes "
                 f"{[tuple(t.shape) for t in tensors]}",
-                op="litert-torch converter",
-                remedy=_REMEDY,
+                op=op_name(maker) if maker is not None else "litert-torch converter",
+                source=source_of(maker) if maker is not None else None,
+                remedy=REMEDY,
             )
 
 
@@ -87,13 +90,6 @@ def _problems(
     pairs = zip(signature.outputs, wanted, strict=True)
     found = {spec.name: difference(got[spec.name], want, close) for spec, want in pairs}
     return {name: problem for name, problem in found.items() if problem}
-
-
-def _failed(message: str) -> LoweringError:
-    import re
-
-    named = re.search(r"Node number \d+ \((\w+)\)", message)
-    return LoweringError(message, op=named.group(1) if named else "LiteRT interpreter", remedy=_REMEDY)
 
 
 def _examples(program: ExportedProgram, signature: Signature) -> list[Any]:

@@ -15,6 +15,8 @@ from build.legalize.core import legalize
 from build.legalize.marks import name_in
 from build.program import op_name, op_nodes, source_of, user_outputs
 from targets.contract import Dim, DynamicDim, Signature
+from targets.diagnosis import packet
+from targets.tflite.blame import node_named
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -258,16 +260,22 @@ def _explained(error: Exception, programs: Mapping[str, ExportedProgram]) -> Low
 
 
 def _node_in(message: str, programs: Mapping[str, ExportedProgram]) -> Any:
-    """The node of ours that the converter was at: ``While executing %NAME``, or the MLIR location's line."""
-    named = re.search(r"While executing %(\w+)", message)
+    """The node of ours that the converter was at: ``While executing %NAME``, or the MLIR location's names or line."""
+    named = re.search(r"While executing %(\w+)", message) or re.search(r'loc\("([\w;]+)"', message)
     located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)
     for program in programs.values():
-        for node in program.graph.nodes:
-            if node.op != "call_function":
-                continue
-            if named is not None and node.name == named.group(1):
-                return node
-            trace = node.meta.get("stack_trace") or ""
-            if located is not None and f'{located.group(1)}", line {located.group(2)},' in trace:
-                return node
+        node = node_named(program, named.group(1).split(";")) if named is not None else None
+        if node is None and located is not None:
+            line = f'{located.group(1)}", line {located.group(2)},'
+            node = _one_of([n for n in op_nodes(program) if line in (n.meta.get("stack_trace") or "")], message)
+        if node is not None:
+            return node
     return None
+
+
+def _one_of(nodes: Sequence[Any], message: str) -> Any:
+    """Of the ops of one line, the one that the converter's ``operation 'tfl.batch_matmul'`` stands for."""
+    operation = re.search(r"operation '\w+\.(\w+)'", message)
+    if operation is not None:
+        nodes = [n for n in nodes if packet(op_name(n)).rpartition(".")[2].strip("_") in operation.group(1)] or nodes
+    return nodes[0] if len({op_name(n) for n in nodes}) == 1 else None
