@@ -128,30 +128,38 @@ class Build:
     # ---- plan ----------------------------------------------------------------------------------------------------
 
     def _plan(self) -> list[Row]:
-        todo = []
+        asked = []
         for row in self.expected:
             if row.label in self.results:
                 continue
-            if row.unavailable is not None:
-                self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
-                continue
             record = self._records.get(row.source.name)
             refused = None if record is None else refusal(row, record, self.options)
-            if refused is not None:
+            if row.unavailable is not None:
+                self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
+            elif refused is not None:
                 self.results[row.label] = self._failed(row, "input", error_to_json(refused))
-                continue
-            value = None if self.options.force else self._cached(row, envs.ready(row.target.group))
+            else:
+                asked.append(row)
+        todo = []
+        for row, value in zip(asked, self._cached(asked), strict=True):
             if value is None:
                 todo.append(row)
             else:
                 self.results[row.label] = manifest.summary_row(value, cached=True, seconds=0.0)
         return todo
 
-    def _cached(self, row: Row, environment: Environment | None) -> Mapping[str, Any] | None:
-        record = self._records.get(row.source.name)
-        if environment is None or record is None:
-            return None
-        return cached(row, self.options.out, artifact_key(row, record, environment, self.options))
+    def _cached(self, asked: Sequence[Row]) -> list[Mapping[str, Any] | None]:
+        """The manifest of each artifact that is there. Hashing them is most of an unchanged build: side by side."""
+        if self.options.force:
+            return [None] * len(asked)
+        keys = [self._key(row) for row in asked]
+        with ThreadPoolExecutor() as pool:
+            found = pool.map(lambda r, k: None if k is None else cached(r, self.options.out, k), asked, keys)
+            return list(found)
+
+    def _key(self, row: Row) -> str | None:
+        record, environment = self._records.get(row.source.name), envs.ready(row.target.group)
+        return artifact_key(row, record, environment, self.options) if record and environment else None
 
     def _say_plan(self, todo: Sequence[Row]) -> None:
         for row in todo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -132,8 +133,11 @@ def captured(out: Path, source: Source) -> ProgramRecord | None:
         return None
     if record.key != source.key:
         return None
-    whole = all((folder / f).is_file() and sha256_file(folder / f) == h for f, h in record.files.items())
-    return record if whole else None
+    if not all((folder / f).is_file() for f in record.files):
+        return None
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(sha256_file, [folder / f for f in record.files])
+    return record if list(found) == list(record.files.values()) else None
 
 
 def artifact_key(row: Row, record: ProgramRecord, environment: Environment, options: Options) -> str:

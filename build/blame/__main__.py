@@ -30,8 +30,8 @@ class Blame(Build):
         super().__init__(options)
         self.reports: dict[str, dict[str, Any]] = {}
 
-    def _cached(self, row: Row, environment: Environment | None) -> Mapping[str, Any] | None:
-        return None
+    def _cached(self, asked: Sequence[Row]) -> list[Mapping[str, Any] | None]:
+        return [None] * len(asked)
 
     def _build_one(self, row: Row, worker: Worker, environment: Environment) -> dict[str, Any]:
         started = time.monotonic()
