@@ -62,8 +62,11 @@ def requirements(group: str) -> list[str]:
 
 
 def _wanted(group: str) -> str:
+    """Alike in every process: a session's own environment asks for others too, and has another ``sys.prefix``."""
     pins = CONSTRAINTS.read_bytes() if CONSTRAINTS.exists() else b""
-    text = json.dumps([requirements(group), platform.python_version(), sys.prefix, hashlib.sha256(pins).hexdigest()])
+    text = json.dumps(
+        [requirements(group), platform.python_version(), sys.base_prefix, hashlib.sha256(pins).hexdigest()]
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -124,12 +127,22 @@ def _make(group: str) -> Environment:
     say(f"installing environment '{group}' (the first time takes a minute or two)")
     shutil.rmtree(folder, ignore_errors=True)
     python = folder / "bin" / "python"
-    shell.run([sys.executable, "-m", "virtualenv", "--quiet", "--no-download", folder])
+    maker = _maker()
+    shell.run([maker, "-m", "virtualenv", "--quiet", "--no-download", folder])
     pins = ["-c", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
     shell.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins, *requirements(group)])
     packages = _packages(python)
-    write_atomic(folder / "edgeport.json", json.dumps({"made_from": _wanted(group), "packages": packages}, indent=1))
+    stamp = {"made_from": _wanted(group), "made_by": maker, "packages": packages}
+    write_atomic(folder / "edgeport.json", json.dumps(stamp, indent=1))
     return Environment(python=python, packages=packages)
+
+
+def _maker() -> str:
+    """The interpreter that makes environments: nox's own, which has virtualenv. A group's environment says which."""
+    try:
+        return str(json.loads((Path(sys.prefix) / "edgeport.json").read_text())["made_by"])
+    except (OSError, ValueError, KeyError):
+        return sys.executable
 
 
 def main(argv: list[str] | None = None) -> int:
