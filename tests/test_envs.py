@@ -41,6 +41,7 @@ def test_one_environment_finds_another_and_makes_what_is_missing(
 ) -> None:
     """``bench-web`` runs in ``bench-web`` and asks for ``ort-web``: it is not made again, nor without virtualenv."""
     nox_python = sys.executable
+    monkeypatch.setattr(sys, "prefix", str(home / "nox"))  # these tests run in a group's environment themselves
     first = envs.ensure("openvino")
     assert json.loads((home / "edgeport-openvino" / "edgeport.json").read_text())["made_by"] == nox_python
     made = len(commands)
