@@ -10,7 +10,6 @@ import dataclasses
 import json
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from build import envs, shell
 from build import options as cli
 from build.cache import write_atomic
 from build.driver import CAPTURE_GROUP
+from build.entry import main, run_session
 from build.errors import EdgeportError
-from build.log import fail
 from build.sources import Source, sources
 from targets import registry
 from targets.contract import Finding
@@ -89,40 +88,33 @@ def _ask(source: Source, options: cli.Options, python: Path) -> dict[str, Any]:
         return answer
 
 
-def main(argv: list[str]) -> int:
+def preflight(options: cli.Options) -> int:
     """Print a matrix per source. Exit 3 when a target refuses a program, 2 when a program can't be read."""
-    if argv[:1] == ["--inside"]:
-        return _inside(argv[1])
-    names = tuple(registry.all_targets())
-    if "--help" in argv or "-h" in argv:
-        cli.parser("preflight", names).print_help()
-        return 0
+    registry.select(options.targets)
+    environment = envs.ensure(CAPTURE_GROUP)
     worst, report = 0, []
-    try:
-        options = cli.parse("preflight", names, argv)
-        registry.select(options.targets)
-        environment = envs.ensure(CAPTURE_GROUP)
-        for source in sources(options, environment.packages):
-            answer = _ask(source, options, environment.python)
-            report.append({"model": source.name, **answer})
-            print(f"== {source.name}")
-            if "error" in answer:
-                print(f"error: {answer['error']['line']}")
-                worst = max(worst, answer["error"]["exit_code"])
-                continue
-            found = {t: [Finding(**f) for f in rows] for t, rows in answer["findings"].items()}
-            print(matrix(found))
-            if any(f.verdict == "refused" for rows in found.values() for f in rows):
-                worst = max(worst, 3)
-        if options.json is not None:
-            write_atomic(options.json, json.dumps({"schema_version": 1, "programs": report}, indent=1) + "\n")
-    except EdgeportError as error:
-        if "--debug" in argv:
-            traceback.print_exc()
-        fail(error)
-        return error.exit_code
+    for source in sources(options, environment.packages):
+        answer = _ask(source, options, environment.python)
+        report.append({"model": source.name, **answer})
+        if "error" in answer:
+            print(f"error: {source.name}: {answer['error']['line']}", file=sys.stderr)
+            worst = max(worst, answer["error"]["exit_code"])
+            continue
+        found = {t: [Finding(**f) for f in rows] for t, rows in answer["findings"].items()}
+        print(f"== {source.name}\n{matrix(found)}", flush=True)
+        if any(f.verdict == "refused" for rows in found.values() for f in rows):
+            worst = max(worst, 3)
+    if options.json is not None:
+        write_atomic(options.json, json.dumps({"schema_version": 1, "programs": report}, indent=1) + "\n")
     return worst
 
 
+def session(argv: Sequence[str]) -> int:
+    """The ``preflight`` session."""
+    return run_session("preflight", argv, preflight)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["--inside"]:
+        sys.exit(_inside(sys.argv[2]))
+    main(lambda: session(sys.argv[1:]))

@@ -16,6 +16,8 @@ import pytest
 from build.setup import TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Sessions without a group run in nox's own environment, in which none of our dependencies is: a bare interpreter.
+NOX_PYTHON = (str(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"), "-S")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ def build_in(root: Path, out: Path, *arguments: str, session: str = "build", mod
     summary.unlink(missing_ok=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", module, session, "--out", str(out), "--json", str(summary), *arguments],
+        [*NOX_PYTHON, "-m", module, session, "--out", str(out), "--json", str(summary), *arguments],
         cwd=root,
         env={**environment(), "PYTHONPATH": str(root)},
         capture_output=True,

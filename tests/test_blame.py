@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+from build.blame.culprit import Measured, culprit, drops
 from build.blame.cut import CutPoint, cut, cut_points
-from build.blame.measure import Measured, culprit, drops
 from build.blame.mixed import fewest
 from build.blame.report import text, to_json
 from build.program import call, signature_of

@@ -20,7 +20,7 @@ import torch
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets
 from tests import fuzz
-from tests.conftest import ROOT, Run, build_in, environment
+from tests.conftest import NOX_PYTHON, ROOT, Run, build_in, environment
 
 TARGETS = tuple(all_targets())
 
@@ -119,7 +119,7 @@ def test_bad_options_are_one_clear_line(
 
 def test_help_lists_the_options() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "build", "build-web", "--help"],
+        [*NOX_PYTHON, "-m", "build", "build-web", "--help"],
         cwd=ROOT,
         env=environment(),
         capture_output=True,
@@ -133,7 +133,7 @@ def test_help_lists_the_options() -> None:
 
 def test_a_killed_build_leaves_old_or_new_and_the_next_one_works(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "build", "build", "--out", str(out), "--targets", "ort_web"]
+    command = [*NOX_PYTHON, "-m", "build", "build", "--out", str(out), "--targets", "ort_web"]
     for after in (1.0, 6.0):
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment(), stderr=subprocess.DEVNULL, start_new_session=True
@@ -153,7 +153,7 @@ def test_a_killed_build_leaves_old_or_new_and_the_next_one_works(tmp_path: Path)
 
 def test_interrupt_reports_every_row(tmp_path: Path) -> None:
     summary = tmp_path / "s.json"
-    command = [sys.executable, "-m", "build", "build", "--out", str(tmp_path / "out"), "--json", str(summary)]
+    command = [*NOX_PYTHON, "-m", "build", "build", "--out", str(tmp_path / "out"), "--json", str(summary)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import torch
 
-from tests.conftest import ROOT, build_in, environment
+from tests.conftest import NOX_PYTHON, ROOT, build_in, environment
 
 _TOY = '''
 """A toy target: the program's outputs for its example sizes, as a text of Python."""
@@ -181,7 +181,7 @@ def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     root = _checkout_with_toy(tmp_path / "checkout")
     programs = _programs(tmp_path / "programs", "one", "two")
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "build", "build-toys", "--out", str(out), "--program", str(programs)]
+    command = [*NOX_PYTHON, "-m", "build", "build-toys", "--out", str(out), "--program", str(programs)]
     environment_ = {**environment(), "PYTHONPATH": str(root)}
     running = [subprocess.Popen(command, cwd=root, env=environment_, stdout=subprocess.PIPE, text=True) for _ in "ab"]
     said = [p.communicate()[0] for p in running]

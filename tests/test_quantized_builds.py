@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets
 from tests import planted
-from tests.conftest import ROOT, Run, build_in, environment
+from tests.conftest import NOX_PYTHON, ROOT, Run, build_in, environment
 
 QUANTISED = [p.name for p in PRECISIONS.values() if p.quantized]
 CELLS = [(t, p) for t in all_targets() for p in QUANTISED]
@@ -75,7 +74,7 @@ def test_check_says_what_stops_each_candidate(digits: Run, tmp_path: Path) -> No
 
 def check(out: Path, tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """``nox -s check``."""
-    command = [sys.executable, "-m", "build.check", "--out", str(out), "--json", str(tmp_path / "check.json"), *options]
+    command = [*NOX_PYTHON, "-m", "build.check", "--out", str(out), "--json", str(tmp_path / "check.json"), *options]
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
 
 
@@ -98,7 +97,7 @@ def test_a_planted_fault_is_caught_blamed_and_mended(
 
     found = tmp_path / "blame.json"
     blamed = subprocess.run(
-        [*(sys.executable, "-m", "build.blame", *PLANTED, "--target", target), *("--json", found, "--out", broken.out)],
+        [*(*NOX_PYTHON, "-m", "build.blame", *PLANTED, "--target", target), *("--json", found, "--out", broken.out)],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

@@ -8,7 +8,8 @@ from typing import Any
 
 from build.archive import load_program
 from build.attempt import Attempt, Maker, empty
-from build.blame.measure import Lab, culprit, drops
+from build.blame.culprit import culprit, drops
+from build.blame.measure import Lab
 from build.errors import EdgeportError
 from build.record import PROGRAM
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from build.blame.measure import UNEVEN, Measured, culprit, drops
+from build.blame.culprit import UNEVEN, Measured, culprit, drops
 from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
