@@ -135,6 +135,14 @@ def test_the_report_names_layer_line_and_way_out() -> None:
     assert "1000 times" in words
 
 
+def test_a_healthy_artifact_is_told_from_a_broken_one() -> None:
+    row = {"model": "m", "target": "t", "precision": "int8-static"}
+    healthy, broken = (to_json(measured(a=42.0, b=b), row) for b in (38.0, 5.0))
+    assert [v["diverged"] for v in (healthy, broken)] == [False, True]
+    assert "no value diverges; most is lost in: a (" in text(healthy)
+    assert "\nculprit: b (" in text(broken)
+
+
 def trial(needed: Sequence[str], tried: list[tuple[str, ...]]) -> Callable[[tuple[str, ...]], bool]:
     """An artifact that is good when all needed nodes are in float."""
 

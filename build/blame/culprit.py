@@ -43,6 +43,11 @@ def ceiling(precision: str) -> float:
     return _CEILING.get(precision, 50.0)
 
 
+def divergence_limit(precision: str) -> float:
+    """The SNR below which a value has diverged at a precision, in dB."""
+    return ceiling(precision) / 2 if precision in _CEILING else DIVERGED_DB
+
+
 def drops(measured: Sequence[Measured], precision: str) -> dict[str, float]:
     """Cut point name -> what is lost in it, in dB: the least SNR that goes in minus its own.
 
@@ -65,7 +70,7 @@ def culprit(measured: Sequence[Measured], precision: str) -> Measured | None:
 
     None when nothing loses more than 6 dB (one bit).
     """
-    limit = DIVERGED_DB if precision not in _CEILING else ceiling(precision) / 2
+    limit = divergence_limit(precision)
     lost = drops(measured, precision)
     known = {m.point.name: m for m in measured if not m.error}
     first = next(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from build.blame.culprit import UNEVEN, Measured, culprit, drops
+from build.blame.culprit import UNEVEN, Measured, culprit, divergence_limit, drops
 from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
@@ -14,12 +14,14 @@ _HEAD = ("node", "layer", "SNR dB", "channel dB", "lost dB", "max diff", "source
 
 
 def to_json(measured: Sequence[Measured], row: Mapping[str, str]) -> dict[str, Any]:
-    """``{"schema_version", "model", "target", "precision", "culprit", "advice", "nodes"}``."""
+    """``{"schema_version", "model", "target", "precision", "diverged", "culprit", "advice", "nodes"}``."""
     lost = drops(measured, row["precision"])
     found = culprit(measured, row["precision"])
+    limit = divergence_limit(row["precision"])
     return {
         "schema_version": SCHEMA_VERSION,
         **row,
+        "diverged": any(m.channel_snr_db < limit for m in measured if not m.error),
         "culprit": found.point.name if found else None,
         "advice": advice(found, row["precision"]) if found else [],
         "nodes": [
@@ -79,7 +81,8 @@ def text(value: Mapping[str, Any]) -> str:
     node = next(n for n in value["nodes"] if n["name"] == value["culprit"])
     where = f" at {node['source']}" if node["source"] else ""
     layer = f", layer {node['layer']}" if node["layer"] else ""
-    lines.append(f"culprit: {node['name']} ({node['op']}{layer}){where}")
+    said = "culprit" if value["diverged"] else "no value diverges; most is lost in"
+    lines.append(f"{said}: {node['name']} ({node['op']}{layer}){where}")
     lines += [f"  {line}" for line in value["advice"]]
     return "\n".join(lines)
 

@@ -43,7 +43,7 @@ def publish(run: Path, place: str) -> int:
         StorageError: it cannot be written, or a file of this name with other content is there.
     """
     if not (run / "run.json").is_file():
-        raise InputError(f"'{plain(run)}' is no run of the lab")
+        raise InputError(f"'{plain(run)}' is no run of the lab", remedy="Give a run's folder, such as results/run-….")
     files = FolderFiles(run.parent)
     listed = files.listing()
     own = (f"{run.name}/", f"{MANIFESTS}/")
