@@ -68,6 +68,7 @@ REWRITES: tuple[str, ...] = (
     "avg_pool1d_exact",
     "adaptive_avg_pool2d_by_windows",
     "antialiased_bilinear_by_matmul",
+    "attention_of_blind_rows",
     "grouped_query_attention",
     "max_dim_with_nan",
     "min_dim_with_nan",

@@ -34,6 +34,7 @@ REWRITES: tuple[str, ...] = (
     "quantization_constants",
     "quantization_bounds",
     "flat_interface",
+    "attention_of_blind_rows",
     "atan2_by_quadrant",
     "float_floor_division",
     "int_division_by_floor",

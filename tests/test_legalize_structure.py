@@ -50,6 +50,12 @@ CASES: dict[str, list[Case]] = {
             dynamic=_steps(),
         ),
     ],
+    "attention_of_blind_rows": [
+        Case(function=attention, inputs=((*qkv(t=3), _BLIND), (*qkv(t=3), torch.ones(3, 3, dtype=torch.bool)))),
+        Case(function=attention, inputs=((*qkv(t=3), _BLIND_FLOAT),)),
+        Case(function=lambda q, k, v, m: attention(q, k, v, m, scale=0.3), inputs=((*qkv(t=3), _BLIND[1:2]),)),
+        Case(function=lambda q, k, v: attention(q, k, v, _BLIND, enable_gqa=True), inputs=(qkv(3, 3, 6, kv_heads=2),)),
+    ],
     "attention_by_matmul": [
         Case(
             function=lambda q, k, v: (attention(q, k, v), attention(q, k, v, is_causal=True)),

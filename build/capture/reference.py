@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from build.capture.sizes import SizePoint, shape_at
 from build.errors import InputError
+from build.program import op_name, op_nodes
 from build.record import CallRecord
 from targets.contract import Signature, TensorSpec
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
     Tensors = Mapping[str, torch.Tensor]
 
@@ -57,17 +59,36 @@ def resampled(spec: TensorSpec, shape: Sequence[int], pool: Sequence[torch.Tenso
     return real.contiguous()
 
 
-def edge_inputs(signature: Signature, like: Tensors) -> dict[str, dict[str, torch.Tensor]]:
-    """Edge values at the example's sizes: floats all zero, and floats ten times as large as the example's."""
+#: Ops that leave open which of equal values they name: an artifact may rightly name another.
+_OPEN_TIES = frozenset("aten." + op for op in ("topk", "sort", "argsort", "kthvalue", "median", "nanmedian", "mode"))
+
+
+def leaves_ties_open(program: ExportedProgram) -> bool:
+    """Whether equal values in the input leave an output of the program undefined."""
+    return any(".".join(op_name(n).split(".")[:2]) in _OPEN_TIES for n in op_nodes(program))
+
+
+def edge_inputs(signature: Signature, like: Tensors, *, ties: bool = True) -> dict[str, dict[str, torch.Tensor]]:
+    """Edge values at the example's sizes: floats all zero or ten times as large as the example's, booleans all alike.
+
+    Args:
+        ties: whether equal values are a fair question (``leaves_ties_open`` says when they are not).
+    """
     import torch
 
-    floats = [s.name for s in signature.inputs if getattr(torch, s.dtype).is_floating_point]
-    if not floats:
-        return {}
-    return {
-        "zeros": {n: torch.zeros_like(t) if n in floats else t for n, t in like.items()},
-        "large": {n: t * 10 if n in floats else t for n, t in like.items()},
-    }
+    dtypes = {s.name: getattr(torch, s.dtype) for s in signature.inputs}
+    floats = [n for n, dtype in dtypes.items() if dtype.is_floating_point]
+    flags = [n for n, dtype in dtypes.items() if dtype is torch.bool]
+    found: dict[str, dict[str, torch.Tensor]] = {}
+    if floats and ties:
+        found["zeros"] = {n: torch.zeros_like(t) if n in floats else t for n, t in like.items()}
+    if floats:
+        found["large"] = {n: t * 10 if n in floats else t for n, t in like.items()}
+    if flags:
+        # a mask that hides everything, and one that hides nothing
+        found["false"] = {n: torch.zeros_like(t) if n in flags else t for n, t in like.items()}
+        found["true"] = {n: torch.ones_like(t) if n in flags else t for n, t in like.items()}
+    return found
 
 
 class Recorder:

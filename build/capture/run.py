@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from build.archive import load_program, save_program
 from build.cache import sha256_file
 from build.capture import calibration as calibrating
-from build.capture.checks import constant_outputs, refuse_training_mode
+from build.capture.checks import constant_outputs, odd_calls, odd_weights, refuse_training_mode
 from build.capture.cost import cost_of
 from build.capture.export import example_shapes
 from build.capture.load import Captured, open_source
-from build.capture.reference import Recorder, edge_inputs, resampled, write_reference
+from build.capture.reference import Recorder, edge_inputs, leaves_ties_open, resampled, write_reference
 from build.capture.sizes import example_sizes, size_points
 from build.capture.task import task_of
 from build.errors import InputError
@@ -44,7 +44,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     import torch
 
     emit("capture")
-    found = open_source(source)
+    found = open_source(source, emit)
     refuse_training_mode(found.program)
     signature = signature_of(found.program)
     if not signature.outputs:
@@ -62,7 +62,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     written = (PROGRAM, REFERENCE, *([CALIBRATION] if calls else []))
     first = min(recorder.calls, key=lambda c: (sum(c.record.sizes.values()), c.record.kind != "example"))
     constants = constant_outputs(program)
-    warnings = [*found.warnings, *remarks]
+    warnings = [*found.warnings, *remarks, *odd_weights(program), *odd_calls(found.evaluation)]
     if constants:
         warnings.append(f"outputs {', '.join(constants)} are constants, not tensors: they are not part of the artifact")
     spec = found.spec
@@ -91,7 +91,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
         },
         licence=spec.licence if spec else "unknown",
         versions={"torch": torch.__version__.split("+")[0]},
-        warnings=tuple(warnings),
+        warnings=(*warnings, *task.warnings),
     )
     (folder / RECORD).write_text(json.dumps(record.to_json(), indent=1) + "\n")
     return record
@@ -114,7 +114,7 @@ def _record(recorder: Recorder, signature: Signature, found: Captured) -> None:
     recorder.add(CallRecord(id="example", kind="example", sizes=sizes), example)
     named = {s: found.spec.sizes[n] for s, n in found.symbols.items() if found.spec and n in found.spec.sizes}
     recorder.add_points(size_points(signature, sizes, named), pools)
-    for name, inputs in edge_inputs(signature, example).items():
+    for name, inputs in edge_inputs(signature, example, ties=not leaves_ties_open(found.program)).items():
         recorder.add(CallRecord(id=f"edge-{name}", kind="edge", sizes=sizes), inputs, finite_only=True)
     for item in found.evaluation:
         here = example_sizes(signature, {n: tuple(t.shape) for n, t in item.inputs.items()})

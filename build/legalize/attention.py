@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.core import decomposition
@@ -49,6 +50,62 @@ def grouped_query_attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 
 
+def _blind(mask: Tensor) -> Tensor:
+    """Which queries may see nothing: ``[..., L, 1]``, from a bool mask or one that is added to the scores.
+
+    By a maximum of zeros and ones: OpenVINO's maximum of infinities is finite.
+    """
+    import torch
+
+    seen = mask if mask.dtype is torch.bool else torch.ne(mask, float("-inf"))
+    return torch.eq(torch.amax(seen.to(torch.float32), -1, True), 0.0)
+
+
+def _seeing(mask: Tensor, blind: Tensor) -> Tensor:
+    """The mask, with blind queries let see everything: what they compute is thrown away, and is no NaN until then."""
+    import torch
+
+    if mask.dtype is torch.bool:
+        return torch.logical_or(mask, blind)
+    return torch.where(blind, torch.zeros_like(mask), mask)
+
+
+#: set while the rewrite below makes its own attention, which it is asked about too
+_MADE: ContextVar[bool] = ContextVar("made", default=False)
+
+
+@decomposition(
+    "aten.scaled_dot_product_attention.default",
+    fault="OpenVINO and ONNX Runtime give NaN or a mean for a row that is masked throughout; PyTorch gives zeros",
+)
+def attention_of_blind_rows(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """The same attention, and zeros for queries that may see nothing."""
+    import torch
+    import torch.nn.functional as F
+
+    if attn_mask is None or _MADE.get():
+        return NotImplemented
+    if enable_gqa:
+        key, value = _repeat_heads(query, key, value)
+    blind = _blind(attn_mask)
+    token = _MADE.set(True)
+    try:
+        out = F.scaled_dot_product_attention(query, key, value, _seeing(attn_mask, blind), dropout_p, scale=scale)
+    finally:
+        _MADE.reset(token)
+    return torch.where(blind, torch.zeros_like(out), out)
+
+
 @decomposition(
     "aten.scaled_dot_product_attention.default",
     fault="Core ML inverts bool masks; LiteRT and others give NaN for a row that is masked throughout",
@@ -80,12 +137,11 @@ def attention_by_matmul(
         attn_mask = torch.ge(rows, torch.arange(key.shape[-2]).unsqueeze(0))
     if attn_mask is None:
         return torch.matmul(torch.softmax(scores, -1), value)
-    if attn_mask.dtype is torch.bool:
-        scores = torch.where(attn_mask, scores, torch.full_like(scores, float("-inf")))
+    blind = None if is_causal else _blind(attn_mask)  # a causal row always sees its first key
+    mask = attn_mask if blind is None else _seeing(attn_mask, blind)
+    if mask.dtype is torch.bool:
+        scores = torch.where(mask, scores, torch.full_like(scores, float("-inf")))
     else:
-        scores = scores + attn_mask
-    weights = torch.softmax(scores, -1)
-    if not is_causal:  # a causal row always sees its first key
-        blind = torch.eq(torch.amax(scores, -1, True), float("-inf"))
-        weights = torch.where(blind, torch.zeros_like(weights), weights)
-    return torch.matmul(weights, value)
+        scores = scores + mask
+    out = torch.matmul(torch.softmax(scores, -1), value)
+    return out if blind is None else torch.where(blind, torch.zeros_like(out), out)
