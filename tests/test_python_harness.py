@@ -100,7 +100,7 @@ def test_an_output_of_another_shape_is_seen(tmp_path: Path, shape: tuple[int, ..
 
 
 def plan(room: int, **changes: int) -> Plan:
-    how = {"min_runs": 1, "min_ns": 0, "max_ns": 10**12} | changes
+    how = {"min_runs": 1, "min_ns": 0, "max_runs": 10**6, "max_ns": 10**12} | changes
     return Plan(samples=array("q", bytes(8 * room)), **how)
 
 
@@ -108,8 +108,11 @@ def test_the_plain_loop() -> None:
     calls: list[int] = []
     done = timing.sequential(lambda: calls.append(1), plan(100, min_runs=30))
     assert done.runs == len(calls) == 30
-    one = plan(100, min_runs=5, min_ns=10**12)
-    assert timing.sequential(lambda: None, one).runs == 100  # the room is an end too
+    one = plan(100, min_runs=5, min_ns=10**12, max_runs=100)
+    assert timing.sequential(lambda: None, one).runs == 100
+    small = plan(2, min_runs=9)  # the warm-up was slower than the loop: its room is no end
+    assert timing.sequential(lambda: None, small).runs == 9
+    assert all(ns > 0 for ns in small.samples[:9])
     slept = plan(100, min_runs=50, max_ns=1)
     assert timing.sequential(lambda: time.sleep(0.001), slept).runs == 1
     noted: list[int] = []

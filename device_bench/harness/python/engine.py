@@ -28,15 +28,22 @@ class Plan:
     """When the timed loop ends.
 
     Attributes:
-        samples: room for as many as there can be, in ns; made before the loop, so that the loop allocates none.
+        samples: room for as many as there should be, in ns; made before the loop, so that the loop allocates none.
         min_runs: and ``min_ns``: both must be reached.
-        max_ns: where it ends in any case.
+        max_runs: and ``max_ns``: where it ends in any case.
     """
 
     samples: array[int]
     min_runs: int
     min_ns: int
+    max_runs: int
     max_ns: int
+
+    def put(self, run: int, ns: int) -> None:
+        """Keep a sample, in new room where the warm-up was so slow that fewer were expected."""
+        if run == len(self.samples):
+            self.samples.frombytes(bytes(8 * max(run, 1)))
+        self.samples[run] = ns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,18 +30,18 @@ def sequential(run: Callable[[], Any], plan: Plan, note: Callable[[int], None] |
     Args:
         note: called after each, outside of its sample, with its number.
     """
-    clock, samples, room = time.perf_counter_ns, plan.samples, len(plan.samples)
-    min_runs, min_ns, max_ns = plan.min_runs, plan.min_ns, plan.max_ns
+    clock, put = time.perf_counter_ns, plan.put
+    min_runs, min_ns, max_runs, max_ns = plan.min_runs, plan.min_ns, plan.max_runs, plan.max_ns
     runs = 0
     began = end = clock()
-    while runs < room:
+    while runs < max_runs:
         elapsed = end - began
         if elapsed >= max_ns or (runs >= min_runs and elapsed >= min_ns):
             break
         start = clock()
         run()
         end = clock()
-        samples[runs] = end - start
+        put(runs, end - start)
         if note is not None:
             note(runs)
         runs += 1
@@ -73,7 +73,13 @@ def measure(job: Job, engine: Engine, tensors: Tensors) -> dict[str, Any]:
     # Room for four times as many as the fastest run so far suggests.
     expected = 4 * engine.concurrent * min_ns // max(fastest, 1) + 1
     room = min(max(settings["min_runs"], expected), settings["max_runs"])
-    plan = Plan(samples=array("q", bytes(8 * room)), min_runs=settings["min_runs"], min_ns=min_ns, max_ns=max_ns)
+    plan = Plan(
+        samples=array("q", bytes(8 * room)),
+        min_runs=settings["min_runs"],
+        min_ns=min_ns,
+        max_runs=settings["max_runs"],
+        max_ns=max_ns,
+    )
     before = system.thread_times()
     gc.collect()
     gc.disable()
@@ -97,7 +103,7 @@ def measure(job: Job, engine: Engine, tensors: Tensors) -> dict[str, Any]:
             "rss_after_load": rss_after,
             "peak_rss": peak,
             "peak_rss_end": peak_end,
-            "samples_bytes": 8 * room,
+            "samples_bytes": 8 * len(plan.samples),
         },
         "threads": {
             "alive": len(after),

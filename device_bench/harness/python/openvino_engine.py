@@ -121,6 +121,8 @@ class OpenVinoEngine:
         latencies = array("d", bytes(8 * len(plan.samples)))
 
         def note(run: int) -> None:
+            if run == len(latencies):
+                latencies.frombytes(bytes(8 * run))
             latencies[run] = request.latency
 
         done = sequential(partial(request.infer, share_outputs=True), plan, note)
@@ -129,7 +131,7 @@ class OpenVinoEngine:
 
     def _overlapping(self, plan: Plan) -> Loop:
         """Keep every request busy; a sample is taken when its request is idle again."""
-        queue, samples, room = self._queue, plan.samples, len(plan.samples)
+        queue, put, room = self._queue, plan.put, plan.max_runs
         clock, started, runs = time.perf_counter_ns, set[int](), 0
         begin = now = clock()
         while runs + len(started) < room:
@@ -138,7 +140,7 @@ class OpenVinoEngine:
                 break
             idle = queue.get_idle_request_id()
             if idle in started:
-                samples[runs] = int(queue[idle].latency * 1e6)
+                put(runs, int(queue[idle].latency * 1e6))
                 runs += 1
             else:
                 started.add(idle)
@@ -147,7 +149,7 @@ class OpenVinoEngine:
         queue.wait_all()
         end = clock()
         for idle in started:
-            samples[runs] = int(queue[idle].latency * 1e6)
+            put(runs, int(queue[idle].latency * 1e6))
             runs += 1
         return Loop(runs=runs, ns=end - begin)
 

@@ -23,7 +23,8 @@ std::int64_t timed_run(Engine& engine) {
   return now_ns() - start;
 }
 
-// Room for every sample that the loop can take, touched in advance, so that the loop itself allocates nothing.
+// Room for the samples that the loop should take, touched in advance, so that the loop itself allocates nothing. It
+// grows between two runs where the warm-up was slower than the loop: the loop never ends for want of room.
 std::size_t room_for(const Job& job, std::int64_t fastest_ns) {
   const auto by_time = to_ns(job.min_seconds) / std::max<std::int64_t>(fastest_ns / 4, 1) + 1;
   return static_cast<std::size_t>(std::min(std::max(job.min_runs, by_time), job.max_runs));
@@ -89,21 +90,23 @@ Measurement measure(const Job& job, Engine& engine, const TensorFile& tensors) {
 
   result.peak_rss = peak_rss_bytes();
   result.samples_ns.assign(room_for(job, fastest), 1);
-  result.samples_bytes = static_cast<std::int64_t>(result.samples_ns.size() * sizeof(std::int64_t));
   const auto before = thread_times();
   const auto min_ns = to_ns(job.min_seconds), max_ns = to_ns(job.max_seconds);
   std::size_t runs = 0;
   const auto loop_start = now_ns();
   auto end = loop_start;
-  while (runs < result.samples_ns.size()) {
+  const auto max_runs = static_cast<std::size_t>(job.max_runs);
+  while (runs < max_runs) {
     const auto elapsed = end - loop_start;
     if (elapsed >= max_ns || (static_cast<std::int64_t>(runs) >= job.min_runs && elapsed >= min_ns)) break;
+    if (runs == result.samples_ns.size()) result.samples_ns.resize(std::min(2 * runs, max_runs), 1);
     const auto start = now_ns();
     if (!engine.run()) throw Failure("run", engine.error());
     end = now_ns();
     result.samples_ns[runs++] = end - start;
   }
   result.loop_ns = end - loop_start;
+  result.samples_bytes = static_cast<std::int64_t>(result.samples_ns.size() * sizeof(std::int64_t));
   result.samples_ns.resize(runs);
   const auto after = thread_times();
   result.peak_rss_end = peak_rss_bytes();
