@@ -6,9 +6,11 @@ Reads manifests (and measurements, where there are any); builds nothing.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from build import manifest
@@ -16,10 +18,10 @@ from build.budgets import LIMITS, Judged, Verdict, from_mapping, judge, overall,
 from build.cache import write_atomic
 from build.entry import main, run_session
 from build.errors import GateError, InputError
-from build.options import Options
+from build.options import DEFAULT_OUT, Options
 from build.plan import program_folder
 from build.record import ProgramRecord, read_record
-from build.sources import sources
+from build.sources import Source, sources
 from build.summary import size_text
 from device_bench.lookup import newest_figures
 from models.spec import Budget
@@ -84,7 +86,7 @@ def sections(options: Options) -> list[Section]:
         if not folder.is_dir():
             raise InputError(
                 f"'{source.name}' is not built below '{options.out.name}'",
-                remedy=f"nox -s build -- --model {source.name} --precisions all",
+                remedy=_how_to_build(source, options),
             )
         record = read_record(folder)
         for budget in given if given is not None else _own(record):
@@ -109,6 +111,17 @@ def sections(options: Options) -> list[Section]:
             remedy="Give --budgets FILE.toml with [[budget]] tables, or state `budgets` in the model's spec.",
         )
     return found
+
+
+def _how_to_build(source: Source, options: Options) -> str:
+    """The command that builds a source, in the words that named it here."""
+    job = source.job
+    what = {"model": source.name, "program": job.get("path"), "module": f"{job.get('path')}:{job.get('factory')}"}
+    words = [f"--{job['kind']}", str(what[job["kind"]])]
+    for option, path in (("--data", options.data), ("--calibration", options.calibration)):
+        words += [option, str(path)] if path is not None else []
+    words += ["--out", str(options.out)] if options.out != Path(DEFAULT_OUT).resolve() else []
+    return f"nox -s build -- {shlex.join([*words, '--precisions', 'all'])}"
 
 
 def _own(record: ProgramRecord) -> list[Budget]:

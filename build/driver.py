@@ -14,7 +14,14 @@ from typing import Any
 from build import envs, manifest
 from build.cache import clear_if_empty, lock, put_folder, staging, sweep
 from build.envs import Environment
-from build.errors import INTERRUPTED_EXIT, ConverterCrash, EdgeportError, StorageError
+from build.errors import (
+    INTERRUPTED_EXIT,
+    ConverterCrash,
+    EdgeportError,
+    InputError,
+    InterruptedBuildError,
+    StorageError,
+)
 from build.log import say
 from build.options import Options
 from build.plan import Row, artifact_key, cached, captured, code_of, program_folder, refusal, rows, settle
@@ -25,6 +32,8 @@ from targets.registry import TargetFacts, select
 
 CAPTURE_GROUP = "models"
 _ROOT = Path(__file__).resolve().parent.parent
+#: what to do when capture's process dies: no converter runs in it, so what was given took it along
+OWN_CODE = "What was given runs in plain PyTorch there: os._exit, a crash of native code or too little memory ends it."
 
 
 class Build:
@@ -112,7 +121,10 @@ class Build:
             started = time.monotonic()
             with staging(out) as folder:
                 job = {"label": source.name, "source": dict(source.job), "directory": str(folder)}
-                answer = worker.submit(job, lambda stage: say(f"{source.name}: {stage}"))
+                try:
+                    answer = worker.submit(job, lambda stage: say(f"{source.name}: {stage}"))
+                except ConverterCrash as crash:
+                    raise InputError(crash.message, remedy=OWN_CODE) from crash
                 if "error" in answer:
                     self._fail_source(source, answer["error"])
                     return None
@@ -305,7 +317,8 @@ class Build:
     def _lost(self, row: Row) -> dict[str, Any]:
         """A row that nothing was said of: never passed over in silence."""
         cause = "interrupted" if self._interrupted else "lost"
-        error = {"code": "internal", "message": f"not built: {cause}", "op": None, "source": None, "remedy": None}
+        code = InterruptedBuildError.code if self._interrupted else EdgeportError.code
+        error = {"code": code, "message": f"not built: {cause}", "op": None, "source": None, "remedy": None}
         return self._bare(row, f"failed:{cause}", error)
 
 

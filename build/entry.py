@@ -28,7 +28,8 @@ def run_session(
         session: as nox names it.
         body: the session's work; returns the exit code.
         platform: whose targets are the default; all of them without one.
-        failed: told of an error that ends the session, when the options could be read.
+        failed: told of an error that ends the session, when the options could be read. Where it cannot even write that
+            down, the error itself has still been said.
     """
     if platform is not None and platform not in platforms():
         fail(InputError(f"no platform is named '{platform}'", remedy=f"Platforms: {', '.join(platforms())}."))
@@ -46,8 +47,16 @@ def run_session(
             traceback.print_exc()
         fail(error)
         if options is not None:
-            failed(options, error)
+            _tell(failed, options, error)
         return error.exit_code
+
+
+def _tell(failed: Callable[[cli.Options, EdgeportError], None], options: cli.Options, error: EdgeportError) -> None:
+    try:
+        failed(options, error)
+    except EdgeportError as second:
+        if str(second) != str(error):  # the summary could not be written: that was the error to begin with
+            fail(second)
 
 
 def main(run: Callable[[], int]) -> None:

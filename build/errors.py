@@ -123,6 +123,14 @@ class RejectedResultError(DeviceError):
 
 INTERRUPTED_EXIT = 130
 
+
+class InterruptedBuildError(EdgeportError):
+    """Ctrl-C or a TERM signal came before this was done."""
+
+    code = "interrupted"
+    exit_code = INTERRUPTED_EXIT
+
+
 #: code -> exit code, for rows that travel as JSON between processes.
 EXIT_CODES: dict[str, int] = {
     c.code: c.exit_code
@@ -142,5 +150,6 @@ EXIT_CODES: dict[str, int] = {
         DeviceLostError,
         HarnessError,
         RejectedResultError,
+        InterruptedBuildError,
     )
 }

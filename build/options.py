@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from build.errors import InputError
+from build.errors import InputError, StorageError
 from targets.precisions import PRECISIONS, precision
 
 DEFAULT_MODEL = "digits_cnn"
+DEFAULT_OUT = "out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     mixed.add_argument("--auto-mixed", action="store_true", help="find the fewest nodes to keep in float")
     mixed.add_argument("--max-metric-drop", type=float, metavar="X", help="largest loss of the metric, as a gate")
     how = p.add_argument_group("how")
-    how.add_argument("--out", metavar="DIR", default="out", help="where everything generated goes")
+    how.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help="where everything generated goes")
     how.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="targets built at once")
     how.add_argument("--dry-run", action="store_true", help="say what would be built, and build nothing")
     how.add_argument("--force", action="store_true", help="build even what is unchanged")
@@ -91,14 +92,16 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
 
     Raises:
         InputError: unknown options, paths that do not exist, values out of range.
+        StorageError: what is to be written has no place to go.
     """
     raw = parser(session, default_targets).parse_args(argv)
+    _refuse_empty(raw)
     if raw.jobs < 1:
         raise InputError(f"--jobs {raw.jobs}: needs at least 1")
     if raw.min_delegated is not None and not 0 <= raw.min_delegated <= 100:
         raise InputError(f"--min-delegated {raw.min_delegated}: a percentage from 0 to 100")
-    programs = tuple(file for name in raw.program or () for file in _programs(name))
-    data = Path(raw.data).resolve() if raw.data else None
+    programs = tuple(dict.fromkeys(file for name in raw.program or () for file in _programs(name)))
+    data = Path(raw.data).resolve() if raw.data is not None else None
     if data is not None and len(programs) != 1:
         raise InputError(
             "--data goes with exactly one --program", remedy="Or put FILE.safetensors beside each FILE.pt2."
@@ -129,16 +132,54 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         choose=raw.choose,
         results=Path(raw.results).resolve(),
         budgets=_file(raw.budgets, "--budgets"),
-        out=Path(raw.out).resolve(),
+        out=_folder_to_write(raw.out, "--out"),
         jobs=raw.jobs,
         dry_run=raw.dry_run,
-        json=Path(raw.json).resolve() if raw.json else None,
+        json=_file_to_write(raw.json, "--json", Path(raw.out).resolve()),
         force=raw.force,
         strict=raw.strict,
         min_delegated=raw.min_delegated,
         trust=raw.trust,
         debug=raw.debug,
     )
+
+
+def _refuse_empty(raw: argparse.Namespace) -> None:
+    """An empty word would stand for the current folder, or for nothing at all: never what was meant."""
+    for name, value in vars(raw).items():
+        if value == "" or (isinstance(value, list) and "" in value):
+            raise InputError(
+                f"--{name.replace('_', '-')} is empty",
+                remedy="Is a variable of the shell not set? Leave it out or name it.",
+            )
+
+
+def _file_to_write(name: str | None, option: str, out: Path) -> Path | None:
+    """Where a file is to go, asked before anything is built for it."""
+    if name is None:
+        return None
+    path = Path(name).resolve()
+    try:
+        if path.is_dir() or name.endswith("/") or path == out:
+            raise InputError(f"{option} {name}: this is a folder", remedy="Name the file to write.")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{option} {name}: this is no plain file", remedy="Name the file to write.")
+        there = next(p for p in path.parents if p.exists())
+        if not there.is_dir():
+            raise InputError(f"{option} {name}: '{there}' is a file, not a folder", remedy="Name another folder.")
+    except OSError as error:  # a name that is too long, a folder that may not be looked into
+        raise StorageError(f"{option} {name}: cannot be written: {error.strerror or error}") from error
+    if not os.access(there, os.W_OK):
+        raise StorageError(f"{option} {name}: '{there}' cannot be written", remedy="Name another folder.")
+    return path
+
+
+def _folder_to_write(name: str, option: str) -> Path:
+    """Need not be writable: sessions that only read take it too."""
+    path = Path(name).resolve()
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{option} {name}: this is a file", remedy="Name a folder.")
+    return path
 
 
 def _file(name: str | None, option: str) -> Path | None:

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from typing import Any
 from build import envs, shell
 from build import options as cli
 from build.cache import write_atomic
-from build.driver import CAPTURE_GROUP
+from build.driver import CAPTURE_GROUP, OWN_CODE
 from build.entry import main, run_session
-from build.errors import EdgeportError
+from build.errors import EXIT_CODES, InputError
+from build.manifest import failure
+from build.protocol import error_to_json
 from build.sources import Source, sources
+from build.summary import error_line
 from targets import registry
 from targets.contract import Finding
 
@@ -71,11 +75,16 @@ def _inside(job_file: str) -> int:
     try:
         found = inspect(job["source"], job["targets"])
         answer["findings"] = {t: [dataclasses.asdict(f) for f in rows] for t, rows in found.items()}
-    except EdgeportError as error:
-        fields = {k: getattr(error, k) for k in ("code", "message", "op", "source", "remedy")}
-        answer["error"] = {**fields, "exit_code": error.exit_code, "line": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        answer["error"] = _error(error)
     Path(job_file).with_suffix(".answer").write_text(json.dumps(answer))
     return 0
+
+
+def _error(error: Exception) -> dict[str, Any]:
+    found = failure(error_to_json(error))
+    return {**found, "exit_code": EXIT_CODES[found["code"]], "line": error_line(found)}
 
 
 def _ask(source: Source, options: cli.Options, python: Path) -> dict[str, Any]:
@@ -83,7 +92,11 @@ def _ask(source: Source, options: cli.Options, python: Path) -> dict[str, Any]:
         job = Path(folder) / "job.json"
         job.write_text(json.dumps({"source": dict(source.job), "targets": options.targets}))
         environment = {"PYTHONPATH": str(envs.ROOT), "EDGEPORT_CACHE": str(options.out / "cache")}
-        shell.run([python, "-m", "build.preflight", "--inside", job], env=environment, capture=not options.debug)
+        command: list[str | Path] = [python, "-m", "build.preflight", "--inside", job]
+        done = shell.run(command, env=environment, capture=not options.debug, check=False)
+        if not job.with_suffix(".answer").exists():
+            died = InputError(f"the process died that was to read it (exit code {done.returncode})", remedy=OWN_CODE)
+            return {"error": _error(died)}
         answer: dict[str, Any] = json.loads(job.with_suffix(".answer").read_text())
         return answer
 

@@ -22,11 +22,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from build import shell
-from build.errors import ConverterCrash, EdgeportError, StorageError
+from build.errors import ConverterCrash, EdgeportError, InterruptedBuildError, StorageError
 
 Emit = Callable[[str], None]
 Handler = Callable[[Mapping[str, Any], Emit], Mapping[str, Any]]
 _PIPE = "EDGEPORT_EVENTS_FD"
+#: begins a job's part of the log
+_JOB = "=== job"
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether writing failed for a reason that no program is to blame for."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def error_to_json(error: BaseException) -> dict[str, Any]:
@@ -41,8 +48,10 @@ def error_to_json(error: BaseException) -> dict[str, Any]:
             "remedy": error.remedy,
             "trace": trace,
         }
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS):
-        return {**error_to_json(StorageError(f"cannot write: {error.strerror}")), "trace": trace}
+    if is_full_disk(error):
+        return {**error_to_json(StorageError(f"cannot write: {getattr(error, 'strerror', error)}")), "trace": trace}
+    if isinstance(error, KeyboardInterrupt):
+        return {**error_to_json(InterruptedBuildError("interrupted")), "trace": trace}
     first = next((line for line in str(error).splitlines() if line.strip()), "")
     return {
         "code": "internal",
@@ -81,7 +90,7 @@ def serve(handle: Handler) -> NoReturn:
         send(event="ready")
         for line in sys.stdin:
             job = json.loads(line)
-            print(f"\n=== job {job.get('label', '')}", flush=True)
+            print(f"\n{_JOB} {job.get('label', '')}", flush=True)
             try:
                 result = handle(job, lambda stage: send(event="stage", stage=stage))
                 send(event="done", result=result)
@@ -161,7 +170,8 @@ class Worker:
             self._buffer += chunk
 
     def _last_words(self) -> str:
-        lines = [x for x in self._log.read_bytes()[-4000:].decode(errors="replace").splitlines() if x.strip()]
+        text = self._log.read_bytes()[-4000:].decode(errors="replace")
+        lines = [x for x in text.rpartition(_JOB)[2].splitlines()[_JOB in text :] if x.strip()]
         return lines[-1].strip()[:200] if lines else "it printed nothing"
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ build never imports torch."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ def sources(options: Options, versions: Mapping[str, str]) -> list[Source]:
     """
     found = [_model(name, options, versions) for name in options.models]
     found += [_program(path, options, versions) for path in options.programs]
-    found += [_module(text, options) for text in options.modules]
+    found += _modules(options)
     seen: dict[str, Source] = {}
     for source in found:
         if source.name in seen:
@@ -87,7 +88,7 @@ def _model(name: str, options: Options, versions: Mapping[str, str]) -> Source:
 
 
 def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Source:
-    name = _file_name(path)
+    name = _safe(path.stem)
     data = options.data
     beside = path.with_suffix(".safetensors")
     if data is None and beside.is_file():
@@ -113,14 +114,25 @@ def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Sourc
     return Source(name=name, key=key, job=job)
 
 
-def _module(text: str, options: Options) -> Source:
+def _modules(options: Options) -> list[Source]:
+    """One source per factory. A file's name is its source's, and the factory's too where it gives several."""
+    asked = list(dict.fromkeys(_place(text) for text in options.modules))
+    count = Counter(path for path, _ in asked)
+    return [_module(path, factory, options, alone=count[path] == 1) for path, factory in asked]
+
+
+def _place(text: str) -> tuple[Path, str]:
     file, _, factory = text.rpartition(":")
     if not file or not factory.isidentifier():
         raise InputError(f"--module {text}: expected FILE.py:FACTORY")
     path = Path(file).resolve()
     if not path.is_file():
         raise InputError(f"--module {text}: no such file")
-    name = _file_name(path)
+    return path, factory
+
+
+def _module(path: Path, factory: str, options: Options, *, alone: bool) -> Source:
+    name = _safe(path.stem if alone else f"{path.stem}_{factory}")
     # What the file imports can't be known without running it, so it is captured every time; the program's own
     # hash then decides whether anything has to be lowered.
     return Source(
@@ -130,6 +142,6 @@ def _module(text: str, options: Options) -> Source:
     )
 
 
-def _file_name(path: Path) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).strip("._") or "unnamed"
+def _safe(stem: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "unnamed"
     return f"{name}_" if name in _RESERVED else name

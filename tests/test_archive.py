@@ -13,7 +13,7 @@ import torch
 from build.archive import load_program, save_program
 from build.errors import InputError
 from build.program import call, content_hash, signature_of
-from tests.archive_support import PROGRAMS, entries_of, save_all
+from tests.archive_support import PROGRAMS, entries_of, refused, save_all
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +107,41 @@ def test_saving_into_a_file_of_a_folder_is_a_clear_error(saved: dict[str, tuple[
     (tmp_path / "p.pt2").mkdir()
     with pytest.raises(InputError, match=r"cannot write p\.pt2"):
         save_program(saved["conv"][1], tmp_path / "p.pt2")
+
+
+def _not_exported(name: str, path: Path) -> None:
+    module = torch.nn.Linear(4, 3).eval()
+    if name == "TorchScript":
+        torch.jit.save(torch.jit.trace(module, torch.randn(1, 4)), path)  # type: ignore[no-untyped-call]
+    elif name == "pickle":
+        torch.save(module.state_dict(), path, _use_new_zipfile_serialization=False)
+    else:
+        torch.save(module if name == "module" else module.state_dict(), path)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("module", "is what torch.save writes"),
+        ("state_dict", "is what torch.save writes"),
+        ("TorchScript", "is TorchScript"),
+        ("pickle", "is a pickle"),
+    ],
+)
+def test_other_files_of_torch_are_named_and_the_way_out_is_export(name: str, says: str, tmp_path: Path) -> None:
+    _not_exported(name, tmp_path / "m.pt2")
+    said = refused(tmp_path / "m.pt2", says, "exported program", "torch.export.save")
+    assert "or older" not in said
+
+
+@pytest.mark.parametrize("cut", [1, 22, 200])
+def test_a_file_that_was_cut_is_said_to_be(cut: int, saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
+    torch.export.save(saved["conv"][1], tmp_path / "c.pt2")
+    (tmp_path / "c.pt2").write_bytes((tmp_path / "c.pt2").read_bytes()[:-cut])
+    assert "after the end" not in refused(tmp_path / "c.pt2", "cut short")
+
+
+def test_a_file_with_something_behind_it_is_said_to_be(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
+    (tmp_path / "c.pt2").write_bytes(saved["conv"][0].read_bytes() + b"more")
+    refused(tmp_path / "c.pt2", "bytes after the end")

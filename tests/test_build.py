@@ -12,11 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import jsonschema
 import pytest
 import torch
 
+from build import check
+from build.entry import run_session
+from build.errors import StorageError
+from build.options import Options, parse
+from build.sources import sources
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets
 from tests import fuzz
@@ -104,6 +110,11 @@ def test_dry_run_writes_nothing(run_build: Callable[..., Run], tmp_path: Path) -
         (("--module", "nowhere.py"), "FILE.py:FACTORY"),
         (("--jobs", "0"), "needs at least 1"),
         (("--frobnicate",), "unrecognized arguments"),
+        (("--json", "docs"), "this is a folder"),
+        (("--json", "README.md/summary.json"), "is a file, not a folder"),
+        (("--out", "README.md"), "this is a file"),
+        (("--out", ""), "--out is empty"),
+        (("--program", ""), "--program is empty"),
     ],
 )
 def test_bad_options_are_one_clear_line(
@@ -165,6 +176,7 @@ def test_interrupt_reports_every_row(tmp_path: Path) -> None:
     rows = json.loads(summary.read_text())["artifacts"]
     assert {r["target"] for r in rows} == set(TARGETS)
     assert all(r["status"] == "failed:interrupted" for r in rows)
+    assert {r["error"]["code"] for r in rows} == {"interrupted"}
 
 
 def test_sessions_are_listed_with_one_line_each() -> None:
@@ -240,3 +252,67 @@ def test_references_do_not_depend_on_how_many_jobs_there_are(run_build: Callable
     assert run.code == 0, run.stderr
     (reference,) = run.out.glob("*/program/reference.safetensors")
     assert {float(v) for k, t in load_file(reference).items() if "/out/" in k for v in t.ravel() if v == v} == {1.0}
+
+
+def test_a_summary_that_cannot_be_written_at_the_end_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def write(options: Options, *_: object) -> NoReturn:
+        raise StorageError("cannot write 's.json': No space left on device")
+
+    assert run_session("build", [], write, failed=write) == 7
+    assert capsys.readouterr().err == "error: cannot write 's.json': No space left on device\n"
+
+
+_FACTORIES = """
+import os, sys
+
+
+def raises():
+    raise RuntimeError("boom")
+
+
+def leaves():
+    sys.exit(0)
+
+
+def dies():
+    os._exit(0)
+"""
+
+
+def test_what_goes_wrong_in_the_users_factory_is_bad_input(run_build: Callable[..., Run], tmp_path: Path) -> None:
+    file = tmp_path / "made.py"
+    file.write_text(_FACTORIES)
+    asked = [f"--module={file}:{name}" for name in ("raises", "leaves", "dies", "missing")]
+    run = run_build(*asked, "--targets", "ort_web")
+    assert run.code == 2, run.stderr
+    found = {r["model"]: r["error"] for r in run.rows}
+    assert set(found) == {"made_raises", "made_leaves", "made_dies", "made_missing"}
+    assert {e["code"] for e in found.values()} == {"bad-input"}
+    assert found["made_raises"]["message"].endswith("RuntimeError: boom")
+    assert found["made_raises"]["source"] == 'made.py:6 in raises: raise RuntimeError("boom")'
+    assert "called sys.exit(0)" in found["made_leaves"]["message"]
+    assert "died during 'run made.py:dies'" in found["made_dies"]["message"]
+    assert "os._exit" in found["made_dies"]["remedy"]
+    assert "defines no function 'missing'" in found["made_missing"]["message"]
+    assert "raises, leaves, dies" in found["made_missing"]["remedy"]
+
+
+def test_a_file_that_gives_several_modules_names_them_by_factory(tmp_path: Path) -> None:
+    for name in ("a b.py", "c.py"):
+        (tmp_path / name).write_text("")
+
+    def names(*asked: str) -> list[str]:
+        options = parse("build", ("ort_web",), [w for a in asked for w in ("--module", f"{tmp_path}/{a}")])
+        return [s.name for s in sources(options, {})]
+
+    assert names("a b.py:f", "c.py:f") == ["a_b", "c"]
+    assert names("a b.py:f", "c.py:f", "a b.py:g") == ["a_b_f", "c", "a_b_g"]
+    assert names("c.py:f", f"../{tmp_path.name}/c.py:f") == ["c"]
+
+
+def test_check_says_how_to_build_what_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("")
+    assert check.session(["--module", f"{file}:make", "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert f"nox -s build -- --module {file}:make --out {tmp_path / 'out'} --precisions all" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,19 @@ from torch import nn
 from torch.export import Dim
 
 from build.archive import load_program, save_program
-from build.capture.checks import refuse_training_mode
+from build.calls import Call, write_calls
+from build.capture.checks import odd_weights, refuse_training_mode
 from build.capture.export import export_module
 from build.capture.run import capture
 from build.capture.sizes import example_sizes, size_points
+from build.capture.task import task_of
 from build.errors import InputError
-from build.program import call, content_hash, op_nodes, output_names, signature_of, source_of
+from build.program import call, content_hash, is_torchs, op_nodes, output_names, signature_of, source_of
 from build.record import read_record
 from build.verify.check import reference_calls
+from models.spec import Call as SpecCall
 from targets.contract import DynamicDim, Signature, TensorSpec
+from tests.model_support import spec_of
 
 
 class Net(nn.Module):
@@ -173,6 +178,30 @@ def test_source_lines_point_at_the_users_code(tmp_path: Path) -> None:
     assert any(line and "test_capture.py" in line and "in forward" in line for line in lines)
 
 
+def test_where_every_line_is_torchs_the_layer_is_named(tmp_path: Path) -> None:
+    inner = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    program = torch.export.export(nn.Sequential(nn.Linear(4, 4), inner).eval(), (torch.randn(2, 4),))
+    save_program(program, tmp_path / "p.pt2")
+    for each in (program, load_program(tmp_path / "p.pt2")):
+        assert [source_of(n) for n in op_nodes(each)] == ["0 (Linear)", "1.0 (Linear)", "1.1 (ReLU)"]
+    alone = torch.export.export(nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
+    assert [source_of(n) for n in op_nodes(alone)] == ["the model (Linear)"]
+
+
+@pytest.mark.parametrize(
+    ("path", "torchs"),
+    [
+        ("/env/lib/python3.11/site-packages/torch/functional.py", True),
+        (r"C:\env\Lib\site-packages\torch\nn\modules\conv.py", True),
+        ("/src/pytorch/torch/nn/functional.py", True),
+        ("/home/me/torch/model.py", False),
+        ("/env/lib/python3.11/site-packages/torchvision/models/resnet.py", False),
+    ],
+)
+def test_a_users_folder_called_torch_is_the_users(path: str, torchs: bool) -> None:
+    assert is_torchs(path) == torchs
+
+
 def test_a_range_the_program_cannot_take_is_an_input_error(tmp_path: Path) -> None:
     class Table(nn.Module):
         def __init__(self) -> None:
@@ -189,3 +218,97 @@ def test_a_range_the_program_cannot_take_is_an_input_error(tmp_path: Path) -> No
     folder.mkdir()
     with pytest.raises(InputError, match=r"the program itself fails on call 'upper-"):
         capture(_source(path), folder, lambda stage: None)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, k: Any = None) -> torch.Tensor:
+        return x if k is None else x * k
+
+
+@pytest.mark.parametrize("value", [3, 0.5, True, "k", [torch.ones(1)]])
+def test_an_example_that_is_no_tensor_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(
+        InputError, match=rf"example input 'k' is of type {type(value).__name__}.*not a tensor"
+    ) as found:
+        export_module(Scaled(), {"x": torch.randn(1, 4), "k": value}, None)
+    assert found.value.remedy
+
+
+def test_none_for_an_input_that_may_be_left_out_is_left_out() -> None:
+    program, example, _ = export_module(Scaled(), {"x": torch.randn(1, 4), "k": None}, None)
+    assert [s.name for s in signature_of(program).inputs] == list(example) == ["x"]
+
+
+def _labelled(folder: Path, labels: list[int | None], outputs: int = 3, fill: float = 0.5) -> dict[str, Any]:
+    module = nn.Linear(4, outputs).eval()
+    path = _save(torch.export.export(module, (torch.randn(1, 4),)), folder / "p.pt2")
+    calls = [Call(id=str(i), inputs={"input": torch.full((1, 4), fill)}, label=x) for i, x in enumerate(labels)]
+    write_calls(folder / "d.safetensors", calls)
+    (folder / "out").mkdir()
+    return _source(path, data=str(folder / "d.safetensors"))
+
+
+@pytest.mark.parametrize("labels", [[1, 7], [7, None], [1, 3]])
+def test_a_label_that_is_no_class_of_the_program_is_refused(tmp_path: Path, labels: list[int | None]) -> None:
+    wrong = next((i, x) for i, x in enumerate(labels) if x is not None and x > 2)
+    with pytest.raises(InputError, match=rf"label {wrong[1]} of call '{wrong[0]}' .* has 3 .*'output'"):
+        capture(_labelled(tmp_path, labels), tmp_path / "out", lambda stage: None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "why"), [([1, None], 3, "1 of 2 .*none"), ([0, 1], 1, "no output holds")]
+)
+def test_labels_that_cannot_be_used_are_spoken_of(
+    tmp_path: Path, labels: list[int | None], outputs: int, why: str
+) -> None:
+    record = capture(_labelled(tmp_path, labels, outputs), tmp_path / "out", lambda stage: None)
+    assert record.metric is None
+    assert any(re.match(f"the labels are not used: {why}", w) for w in record.warnings)
+
+
+def test_labels_of_the_programs_classes_make_a_metric(tmp_path: Path) -> None:
+    record = capture(_labelled(tmp_path, [0, 2]), tmp_path / "out", lambda stage: None)
+    assert (record.metric, record.warnings) == ("top1_accuracy", ())
+
+
+def test_a_spec_whose_labels_are_no_classes_is_refused() -> None:
+    spec = spec_of("digits_cnn")
+    signature = Signature(inputs=(), outputs=(TensorSpec(name="logits", dtype="float32", shape=(1, 10)),))
+    with pytest.raises(InputError, match=r"label 10 of call 'a' .* has 10"):
+        task_of(spec, signature, [SpecCall(id="a", inputs={}, label=10)])
+
+
+def test_nan_in_weights_and_data_is_a_warning_and_a_mask_of_infinities_is_not(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([1.0, float("nan")]))
+            self.scale = nn.Parameter(torch.tensor([1.0, float("inf")]))
+            self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight * self.scale + self.mask
+
+    assert odd_weights(torch.export.export(Masked(), (torch.randn(2),))) == [
+        "weight 'weight' holds NaN",
+        "weight 'scale' holds infinity",
+    ]
+    source = _labelled(tmp_path, [None, None], fill=float("nan"))
+    record = capture(source, tmp_path / "out", lambda stage: None)
+    assert any(w.startswith("2 of 2 evaluation calls hold NaN (call '0', input 'input')") for w in record.warnings)
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_what_export_says_of_a_dimension_is_cut_to_what_helps(equal: bool) -> None:
+    class Add(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y if equal else (x * 2 if x.shape[0] % 4 == 0 else x) + y.sum()
+
+    shapes = {"x": {0: BATCH}, "y": {0: Dim("other", min=1, max=64)}}
+    with pytest.raises(InputError) as found:
+        export_module(Add(), {"x": torch.randn(8, 4), "y": torch.randn(8, 4)}, shapes)
+    said = str(found.value)
+    assert ("batch and other" in said or "other and batch" in said) if equal else "dimension batch" in said
+    assert "draft_export" not in said
+    assert "TORCH_LOGS" not in said
+    assert len(said) < 400

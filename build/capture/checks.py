@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
 from build.program import op_name, op_nodes, source_of, user_outputs
+from models.spec import Call
 
 if TYPE_CHECKING:
+    import torch
     from torch.export import ExportedProgram
     from torch.fx import Node
 
+#: More tensors than this are counted, not named.
+_NAMED = 5
 _EVAL = "Call model.eval() before torch.export.export, and export again."
 
 
@@ -57,3 +62,41 @@ def refuse_training_mode(program: ExportedProgram) -> None:
 def constant_outputs(program: ExportedProgram) -> dict[str, Any]:
     """Outputs that are not tensors: position in the flattened outputs -> value (None, numbers, strings)."""
     return {str(i): v for i, v in enumerate(user_outputs(program)) if not hasattr(v, "meta")}
+
+
+def odd_weights(program: ExportedProgram) -> list[str]:
+    """Warnings: weights that hold NaN or infinity, and buffers that hold NaN (masks hold infinity by design)."""
+    parameters = program.graph_signature.parameters
+    found = []
+    for name, value in {**program.state_dict, **program.constants}.items():
+        what = _odd(value)
+        if what == "NaN" or (what is not None and name in parameters):
+            found.append(f"{'weight' if name in parameters else 'buffer'} '{name}' holds {what}")
+    more = [f"and {len(found) - _NAMED} more tensors hold NaN or infinity"] if len(found) > _NAMED else []
+    return [*found[:_NAMED], *more]
+
+
+def odd_calls(calls: Sequence[Call]) -> list[str]:
+    """Warnings: evaluation calls that hold NaN or infinity, counted, with the first of them."""
+    found: Mapping[str, list[str]] = {"NaN": [], "infinity": []}
+    for call in calls:
+        kinds = {what: name for name, value in call.inputs.items() if (what := _odd(value))}
+        for what, name in kinds.items():
+            found[what].append(f"call '{call.id}', input '{name}'")
+    return [
+        f"{len(places)} of {len(calls)} evaluation calls hold {what} ({places[0]}): targets differ in what they make "
+        "of it"
+        for what, places in found.items()
+        if places
+    ]
+
+
+def _odd(value: Any) -> str | None:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return None
+    wide: torch.Tensor = value.detach().float() if value.element_size() == 1 else value.detach()
+    if bool(wide.isnan().any()):
+        return "NaN"
+    return "infinity" if bool(wide.isinf().any()) else None

@@ -39,11 +39,14 @@ def export_module(
     module.eval()
     shapes = {name: dict(_axes(spec)) for name, spec in (dynamic_shapes or {}).items()}
     _check_names(module, example, shapes)
+    example = _tensors(module, example)
     example = {name: _widen(t, shapes.get(name, {})) for name, t in example.items()}
     wanted = {name: shapes.get(name) or None for name in example}
     try:
         with torch.no_grad():
             program = torch.export.export(module, (), dict(example), dynamic_shapes=wanted if shapes else None)
+    except SystemExit as error:  # the module's own code runs here
+        raise InputError(f"{type(module).__name__}.forward called sys.exit while torch.export ran it") from error
     except Exception as error:
         raise _explained(error, shapes) from error
     return program, example, _symbols(program, shapes)
@@ -66,6 +69,26 @@ def _check_names(module: torch.nn.Module, example: Mapping[str, Any], shapes: Ma
                 f"'{name}' is not an input of {type(module).__name__}.forward",
                 remedy=f"Its inputs are: {', '.join(parameters)}.",
             )
+
+
+def _tensors(module: torch.nn.Module, example: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """The example without what says nothing: None where ``forward`` has None anyway. Inputs are tensors, or refused."""
+    import torch
+
+    parameters = inspect.signature(module.forward).parameters
+    found = {}
+    for name, value in example.items():
+        if value is None and name in parameters and parameters[name].default is None:
+            continue
+        if not isinstance(value, torch.Tensor):
+            shown = f" ({value!r})" if isinstance(value, (bool, int, float, str)) else ""
+            raise InputError(
+                f"example input '{name}' is of type {type(value).__name__}{shown}, not a tensor",
+                remedy="An artifact takes tensors only: pass it as a tensor, or wrap the module in one whose forward "
+                "fixes the value (or takes each part as a tensor of its own).",
+            )
+        found[name] = value
+    return found
 
 
 def _widen(tensor: torch.Tensor, axes: Mapping[int, Any]) -> torch.Tensor:
@@ -112,7 +135,7 @@ def _first_source(program: ExportedProgram) -> str | None:
 
 def _explained(error: Exception, shapes: Mapping[str, Mapping[int, Any]]) -> InputError:
     """One line for what torch.export says in thirty."""
-    text = str(error)
+    text = str(error).partition("The error above occurred when calling torch.export")[0]
     specialised = re.search(r"marked (\S+) as dynamic but your code specialized it to be a constant \((\d+)\)", text)
     user_line = re.search(r'File "([^"]+)", line (\d+), in (forward\w*)', text)
     source = f"{user_line[1].rsplit('/', 1)[-1]}:{user_line[2]} in {user_line[3]}" if user_line else None
@@ -134,7 +157,21 @@ def _explained(error: Exception, shapes: Mapping[str, Mapping[int, Any]]) -> Inp
         return InputError(
             f"the program does not allow every value of the declared dimension {not_all[1]} ({not_all[2].strip()})",
             source=source,
-            remedy="Declare the range that the code allows: " + " ".join(text.split("Suggested fixes:")[-1].split()),
+            remedy=_fixes(text),
+        )
+    unequal = re.search(r"The values of (\S+) = .*? and (\S+) = .*? must always be equal", text)
+    if unequal:
+        return InputError(
+            f"the program needs the declared dimensions {unequal[1]} and {unequal[2]} to be equal",
+            source=source,
+            remedy=_fixes(text),
+        )
+    violated = re.search(r"Constraints violated \((.*?)\)!.*?\n\s*-\s*(.*)", text)
+    if violated:
+        return InputError(
+            f"the program does not allow what dynamic_shapes declares of {violated[1]}: {violated[2].strip()[:300]}",
+            source=source,
+            remedy=_fixes(text),
         )
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return InputError(
@@ -142,6 +179,12 @@ def _explained(error: Exception, shapes: Mapping[str, Mapping[int, Any]]) -> Inp
         source=source,
         remedy="The module must export by itself first: torch.export.export(module, ...).",
     )
+
+
+def _fixes(text: str) -> str:
+    """torch's suggestion, where it makes one."""
+    fixes = [" ".join(line.split()) for line in text.partition("Suggested fixes:")[2].splitlines() if line.strip()]
+    return f"Declare what the code allows: {'; '.join(fixes)}" if fixes else "Declare what the code allows."
 
 
 def example_shapes(program: ExportedProgram) -> dict[str, tuple[int, ...]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from build.archive import load_program
 from build.capture.calibration import split
 from build.capture.export import export_module
-from build.errors import EdgeportError, InputError
+from build.capture.user_code import user_code
+from build.errors import InputError
 from build.program import signature_of
 from models.spec import Call, ModelSpec
 from targets.contract import Signature
@@ -35,26 +38,41 @@ class Captured:
     warnings: tuple[str, ...]
 
 
-def open_source(source: Mapping[str, Any]) -> Captured:
+def open_source(source: Mapping[str, Any], emit: Callable[[str], None] = lambda stage: None) -> Captured:
     """The program of a source with its data, not yet checked or saved.
 
+    Args:
+        emit: told before the user's own code runs: should it end the process, that is where it happened.
+
     Raises:
-        InputError: the source can't be read or exported.
+        InputError: the source can't be read or exported, or its own code fails.
     """
-    return {"model": _model, "program": _program, "module": _module}[source["kind"]](source)
+    if source["kind"] == "program":
+        return _program(source)
+    if source["kind"] == "model":
+        from models import registry
+
+        return _from_spec(registry.load(source["name"]), f"model '{source['name']}'")
+    emit(f"run {Path(source['path']).name}:{source['factory']}")
+    return _module(source)
 
 
-def _from_spec(spec: ModelSpec) -> Captured:
-    module = spec.factory()
+def _from_spec(spec: ModelSpec, where: str, file: Path | None = None) -> Captured:
+    with user_code(where, file):
+        module = spec.factory()
+        given, shapes = spec.example(), spec.dynamic_shapes()
+    _check_module(module, f"{where}: the factory's result")
     if spec.output_names:
         module = _named_outputs(module, spec.output_names)
-    program, example, symbols = export_module(module, spec.example(), spec.dynamic_shapes())
+    program, example, symbols = export_module(module, given, shapes)
+    with user_code(where, file):
+        calibration, evaluation = spec.calibration(), spec.evaluation()
     return Captured(
         program=program,
         example=example,
         symbols=symbols,
-        calibration=spec.calibration(),
-        evaluation=spec.evaluation(),
+        calibration=calibration,
+        evaluation=evaluation,
         spec=spec,
         warnings=(),
     )
@@ -62,8 +80,6 @@ def _from_spec(spec: ModelSpec) -> Captured:
 
 def _named_outputs(module: torch.nn.Module, names: Sequence[str]) -> torch.nn.Module:
     """Wrap a module so that its outputs are a dict with these names, and its inputs keep theirs."""
-    import inspect
-
     import torch
 
     class Named(torch.nn.Module):
@@ -81,12 +97,6 @@ def _named_outputs(module: torch.nn.Module, names: Sequence[str]) -> torch.nn.Mo
     return wrapped
 
 
-def _model(source: Mapping[str, Any]) -> Captured:
-    from models import registry
-
-    return _from_spec(registry.load(source["name"]))
-
-
 def _module(source: Mapping[str, Any]) -> Captured:
     path = Path(source["path"])
     name = f"edgeport_user_{path.stem}"
@@ -98,16 +108,16 @@ def _module(source: Mapping[str, Any]) -> Captured:
     sys.path.insert(0, str(path.parent))
     where = f"--module {path.name}:{source['factory']}"
     try:
-        spec.loader.exec_module(loaded)
-        made = getattr(loaded, source["factory"])()
-    except EdgeportError:
-        raise
-    except Exception as error:
-        raise InputError(f"{where} failed: {type(error).__name__}: {error}") from error
+        with user_code(where, path):
+            spec.loader.exec_module(loaded)
+        factory = _factory(loaded, source["factory"], where)
+        with user_code(where, path):
+            made = factory()
     finally:
-        sys.path.remove(str(path.parent))
+        with contextlib.suppress(ValueError):  # the user's code may change the path too
+            sys.path.remove(str(path.parent))
     if isinstance(made, ModelSpec):
-        return _from_spec(made)
+        return _from_spec(made, where, path)
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(
             f"{where} returned {type(made).__name__}",
@@ -130,13 +140,26 @@ def _module(source: Mapping[str, Any]) -> Captured:
     )
 
 
-def _by_name(module: Any, example: Any, where: str) -> dict[str, torch.Tensor]:
-    import inspect
+def _factory(loaded: Any, name: str, where: str) -> Callable[[], Any]:
+    found = getattr(loaded, name, None)
+    if callable(found):
+        return cast("Callable[[], Any]", found)
+    offered = [k for k, v in vars(loaded).items() if inspect.isfunction(v) and v.__module__ == loaded.__name__]
+    raise InputError(
+        f"{where}: the file defines no function '{name}'",
+        remedy=f"It defines: {', '.join(offered)}." if offered else "Write one that returns (module, example).",
+    )
 
+
+def _check_module(module: Any, what: str) -> None:
     import torch
 
     if not isinstance(module, torch.nn.Module):
-        raise InputError(f"{where}: the first item is a {type(module).__name__}, not a torch.nn.Module")
+        raise InputError(f"{what} is a {type(module).__name__}, not a torch.nn.Module")
+
+
+def _by_name(module: Any, example: Any, where: str) -> dict[str, Any]:
+    _check_module(module, f"{where}: the first item")
     if isinstance(example, Mapping):
         return dict(example)
     values = example if isinstance(example, (tuple, list)) else (example,)

@@ -7,24 +7,29 @@ from dataclasses import dataclass
 
 from build.errors import InputError
 from models.spec import Call, ModelSpec
-from targets.contract import Signature
+from targets.contract import Signature, TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """See the fields of the same names in ``build.record.ProgramRecord``."""
+    """See the fields of the same names in ``build.record.ProgramRecord``.
+
+    Attributes:
+        warnings: labels that were given, and why nothing is measured with them.
+    """
 
     decision_output: str | None = None
     metric: str | None = None
     metric_output: str | None = None
     labels: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def task_of(spec: ModelSpec | None, signature: Signature, evaluation: Sequence[Call]) -> Task:
     """From the spec; without one, what labelled calls tell: class scores in the first output that has room for them.
 
     Raises:
-        InputError: the spec speaks of an output that the program does not return.
+        InputError: the spec speaks of an output that the program does not return; a label is no class of the program.
     """
     if spec is None:
         return _derived(signature, evaluation)
@@ -35,6 +40,8 @@ def task_of(spec: ModelSpec | None, signature: Signature, evaluation: Sequence[C
             f"{', '.join(names)}",
             remedy="Correct `output` or `output_names` in the model's spec.",
         )
+    if spec.output.kind == "classes":
+        _check_labels(signature.outputs[names.index(spec.output.output)], evaluation)
     return Task(
         decision_output=spec.output.output if spec.output.kind == "classes" else None,
         metric=spec.metric,
@@ -44,12 +51,35 @@ def task_of(spec: ModelSpec | None, signature: Signature, evaluation: Sequence[C
 
 
 def _derived(signature: Signature, evaluation: Sequence[Call]) -> Task:
-    labels = [c.label for c in evaluation]
-    known = [x for x in labels if x is not None]
-    if not known or len(known) != len(labels):
+    known = [c.label for c in evaluation if c.label is not None]
+    if not known:
         return Task()
-    for output in signature.outputs:
-        classes = output.shape[-1] if output.shape else 0
-        if output.dtype.startswith("float") and isinstance(classes, int) and classes > max(known):
-            return Task(decision_output=output.name, metric="top1_accuracy", metric_output=output.name)
-    return Task()
+    scores = [o for o in signature.outputs if o.dtype.startswith("float") and _classes(o) > 1]
+    if not scores:
+        return Task(warnings=("the labels are not used: no output holds class scores along its last axis",))
+    chosen = next((o for o in scores if _classes(o) > max(known)), None)
+    if chosen is None:
+        _check_labels(max(scores, key=_classes), evaluation)
+        return Task()
+    if len(known) < len(evaluation):
+        without = [c.id for c in evaluation if c.label is None]
+        some = f"{len(without)} of {len(evaluation)} evaluation calls have none ('{without[0]}')"
+        return Task(warnings=(f"the labels are not used: {some}",))
+    return Task(decision_output=chosen.name, metric="top1_accuracy", metric_output=chosen.name)
+
+
+def _classes(output: TensorSpec) -> int:
+    """How many classes an output could tell apart: the size of its last axis; 0 where that is not fixed."""
+    last = output.shape[-1] if output.shape else 0
+    return last if isinstance(last, int) else 0
+
+
+def _check_labels(output: TensorSpec, evaluation: Sequence[Call]) -> None:
+    classes = _classes(output)
+    for call in evaluation:
+        if classes and call.label is not None and not 0 <= call.label < classes:
+            raise InputError(
+                f"label {call.label} of call '{call.id}' is no class of the program, which has {classes} "
+                f"(last axis of output '{output.name}')",
+                remedy=f"Labels count from 0: give 0 to {classes - 1}, or data of the program's own classes.",
+            )

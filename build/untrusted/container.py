@@ -29,6 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.\-+ ()@=,/]+")
 
 NEWER = "Export the program again with torch 2.13, or update this tool."
 DAMAGED = "Copy or export the file again."
+EXPORT = "Export the module and save that: torch.export.save(torch.export.export(module, example), 'FILE.pt2')."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +69,9 @@ class Container:
         try:
             self._zip = zipfile.ZipFile(stream)
         except (zipfile.BadZipFile, EOFError, ValueError, OSError, NotImplementedError, struct.error) as error:
-            raise UntrustedInputError(
-                f"{label} is not a .pt2 (zip) archive, or it is cut short: {_one_line(error)}", remedy=DAMAGED
-            ) from None
+            raise self._no_archive(error) from None
         entries = self._zip.infolist()
-        self._check_ends()
+        self._check_ends(entries)
         if len(entries) > limits.entries:
             raise self._refuse(f"has {len(entries)} entries, more than {limits.entries}")
         total = sum(e.file_size for e in entries)
@@ -135,11 +134,22 @@ class Container:
     def _refuse(self, what: str) -> UntrustedInputError:
         return UntrustedInputError(f"{self.label}: {what}", remedy=DAMAGED)
 
-    def _check_ends(self) -> None:
+    def _no_archive(self, error: Exception) -> UntrustedInputError:
+        self._stream.seek(0)
+        begin = self._stream.read(4)
+        if begin == b"PK\x03\x04":
+            return self._refuse(f"is cut short or damaged: {_one_line(error)}")
+        what = "is empty" if not begin else "is a pickle" if begin[:1] == b"\x80" else "is not a .pt2 (zip) archive"
+        return UntrustedInputError(f"{self.label} {what}: it holds no exported program", remedy=EXPORT)
+
+    def _check_ends(self, entries: list[zipfile.ZipInfo]) -> None:
         size = self._stream.seek(0, 2)
         self._stream.seek(max(size - _END_RECORD_BYTES, 0))
         tail = self._stream.read(_END_RECORD_BYTES)
         if tail[:4] != b"PK\x05\x06" or tail[-2:] != b"\0\0":
+            # A .pt2 holds archives itself: of one that was cut, the reader finds the directory of the last inner one.
+            if min((e.header_offset for e in entries), default=1) > 0:
+                raise self._refuse("is cut short or damaged: its end is missing")
             raise self._refuse("has bytes after the end of the archive")
         self._stream.seek(0)
         if self._stream.read(4) != b"PK\x03\x04":

@@ -8,7 +8,7 @@ from typing import Any
 
 from build.errors import UntrustedInputError
 from build.untrusted import grammar, pickles
-from build.untrusted.container import DAMAGED, NEWER, Container, Limits
+from build.untrusted.container import DAMAGED, EXPORT, NEWER, Container, Limits
 from build.untrusted.operators import check_operator
 from build.untrusted.payloads import PAYLOAD, check_payloads, check_unused
 from build.untrusted.strict_json import read_json, step
@@ -45,7 +45,13 @@ def check_layout(container: Container, *, trust: bool, limits: Limits) -> None:
 
 def _check_files(container: Container, *, trust: bool) -> None:
     label, names = container.label, container.names()
-    if "serialized_exported_program.json" in names or "version" in names:
+    if "serialized_exported_program.json" in names:
+        raise UntrustedInputError(f"{label} was made by torch 2.7 or older", remedy=NEWER)
+    if "data.pkl" in names:
+        script = "constants.pkl" in names or any(n.startswith("code/") for n in names)
+        what = "TorchScript (torch.jit.save)" if script else "what torch.save writes (a module, a state_dict, tensors)"
+        raise UntrustedInputError(f"{label} is {what}, not an exported program", remedy=EXPORT)
+    if "version" in names and "archive_format" not in names:
         raise UntrustedInputError(f"{label} was made by torch 2.7 or older", remedy=NEWER)
     compiled = next((n for n in names if n.startswith("data/aotinductor/")), None)
     if compiled is not None and not trust:
@@ -54,7 +60,7 @@ def _check_files(container: Container, *, trust: bool) -> None:
         )
     missing = [n for n in _REQUIRED if n not in container]
     if "archive_format" not in container or container.read("archive_format", 64) != b"pt2":
-        raise UntrustedInputError(f"{label} is a zip archive, but not a torch.export program", remedy=NEWER)
+        raise UntrustedInputError(f"{label} is a zip archive, but not a torch.export program", remedy=EXPORT)
     version = container.read("archive_version", 64) if "archive_version" in container else b""
     if version != b"0":
         shown = version.decode("ascii", "replace")[:20]
