@@ -140,16 +140,20 @@ def captured(out: Path, source: Source) -> ProgramRecord | None:
     return record if list(found) == list(record.files.values()) else None
 
 
+#: What a program's record says beside that decides no artifact: where it came from, and what is judged later.
+_NOT_IN_ARTIFACTS = frozenset({"key", "files", "source", "calibration", "budgets", "versions"})
+
+
 def artifact_key(row: Row, record: ProgramRecord, environment: Environment, options: Options) -> str:
     """What an artifact is made from: program, reference and calibration data, code, toolchain, precision, gates."""
     wanted = PRECISIONS[row.precision]
     calibration = record.calibration if wanted.calibrated and not record.quantized else None
+    said = {k: v for k, v in record.to_json().items() if k not in _NOT_IN_ARTIFACTS}
     return key_of(
-        program=record.sha256,
+        program=said,  # labels, metric, tolerances and names too: they judge it, or stand in its manifest
         reference={k: v for k, v in record.files.items() if k != CALIBRATION},
         calibration=None if calibration is None else calibration.sha256,
         mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
-        tolerances=dict(record.tolerances),
         target=row.target.name,
         code=code_of(row.target),
         toolchain=environment.versions(row.target.packages),

@@ -12,6 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.conftest import NOX_PYTHON, ROOT, build_in, environment
 
@@ -188,6 +189,24 @@ def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert [p.returncode for p in running] == [0, 0], said
     again = build_in(root, out, "--program", str(programs), session="build-toys")
     assert [r["cached"] for r in again.rows] == [True, True]
+
+
+def test_other_labels_are_another_artifact(tmp_path: Path) -> None:
+    """The file's bytes and the reference data are the same; what the metric says of it is not."""
+    root = _checkout_with_toy(tmp_path / "checkout")
+    programs = _programs(tmp_path / "programs", "net")
+    inputs = {f"{i}/input": torch.randn(2, 4) for i in range(3)}
+    values, cached = [], []
+    for label in (0, 1, 2, 2):
+        labels = {f"{i}/label": torch.tensor(label) for i in range(3)}
+        save_file(inputs | labels, programs / "net.safetensors")
+        run = build_in(root, tmp_path / "out", "--program", str(programs), session="build-toys")
+        assert run.code == 0, run.stdout + run.stderr
+        values.append(run.rows[0]["metric"])
+        cached.append(run.rows[0]["cached"])
+    assert cached == [False, False, False, True]
+    assert sum(v["value"] for v in values[:3]) == pytest.approx(1.0)
+    assert values[3] == values[2]
 
 
 def test_a_full_disk_is_a_clear_error_and_keeps_what_was_there(tmp_path: Path) -> None:
