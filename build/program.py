@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: torch's sympy upper bound for "no maximum" is int_oo or a very large integer.
 _UNBOUNDED = 2**31
+#: Folders of torch's package that frames of a program's trace lie in.
+_TORCH_PARTS = frozenset({"nn", "ao", "autograd", "export", "fx", "utils", "_decomp", "_dynamo", "_export", "_refs"})
 
 
 def torch_dtype_name(dtype: object) -> str:
@@ -183,16 +185,38 @@ def call(program: ExportedProgram) -> Any:
 
 
 def source_of(node: Node) -> str | None:
-    """The user's line that made ``node``: ``file.py:12 in forward: x = self.a(x)``. None when it wasn't recorded."""
-    trace = node.meta.get("stack_trace")
-    if not trace:
-        return None
-    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)', trace)
-    mine = [f for f in frames if "/torch/" not in f[0].replace("\\", "/")] or frames
-    if not mine:
-        return None
-    path, line, func, code = mine[-1]
+    """The user's line that made ``node``: ``file.py:12 in forward: x = self.a(x)``. None when it wasn't recorded.
+
+    Where every line is torch's own (an ``nn.Sequential``), the layer: ``0.2 (ConvTranspose2d)``.
+    """
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)', node.meta.get("stack_trace") or "")
+    mine = [f for f in frames if not is_torchs(f[0])]
+    named = None if mine else _named_layer(node)
+    if named is not None or not frames:
+        return named
+    path, line, func, code = (mine or frames)[-1]
     return f"{Path(path).name}:{line} in {func}: {code.strip()}"
+
+
+def is_torchs(path: str) -> bool:
+    """Whether a file is part of torch, on whichever machine: an installed one, or a source tree's torch/nn/….
+
+    A folder of the user's that is called torch is the user's.
+    """
+    folders = path.replace("\\", "/").split("/")[:-1]
+    return any(
+        name == "torch" and (before.endswith("-packages") or after in _TORCH_PARTS)
+        for before, name, after in zip(["", *folders], folders, [*folders[1:], ""], strict=False)
+    )
+
+
+def _named_layer(node: Node) -> str | None:
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return None
+    kind = next(reversed(stack.values()))[1]
+    name = kind if isinstance(kind, str) else kind.__name__
+    return f"{layer_of(node) or 'the model'} ({name.rpartition('.')[2]})"
 
 
 def layer_of(node: Node) -> str | None:

@@ -74,6 +74,14 @@ REWRITES: Sequence[str] = (
     "eye_m_by_compare",
     "one_hot_by_compare",
     "low_bits_by_remainder",
+    "log_of_infinity",
+    "log2_of_infinity",
+    "log10_of_infinity",
+    "log1p_of_infinity",
+    "logit_of_one",
+    "rsqrt_by_sqrt",
+    "whole_power_by_products",
+    "infinite_bounds_dropped",
 )
 
 

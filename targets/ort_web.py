@@ -13,6 +13,7 @@ from build.legalize.quantized_graph import brings_own, require_static
 from targets.checks import name_findings, require_distinct_names
 from targets.contract import Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
+from targets.onnx_web.clips import open_bounds
 from targets.onnx_web.dynamic import dynamic
 from targets.onnx_web.four_bits import four_bits
 from targets.onnx_web.marks import present
@@ -52,6 +53,8 @@ REWRITES: tuple[str, ...] = (
     "avg_pool2d_exact",
     "avg_pool1d_exact",
     "antialiased_bilinear_by_matmul",
+    "infinite_norm_by_extreme",
+    "aminmax_by_both",
     "max_dim_with_nan",
     "min_dim_with_nan",
     "max_all_with_nan",
@@ -69,14 +72,14 @@ REWRITES: tuple[str, ...] = (
 OPSET = 20
 
 
-#: ops whose output differed from PyTorch's when they were given NaN, each tried alone on ONNX Runtime 1.32 (one x86-64
-#: CPU): max pools lose it, argsort orders it differently, atan2 gives another value, and attention keeps it where
-#: PyTorch's own kernel gives zeros. Listed for the places that they return, as argsort's; their values were right:
-#: sort, topk, median.
+#: ops whose output differed from PyTorch's when they were given NaN or infinity, each tried alone on ONNX Runtime 1.32
+#: (one x86-64 CPU): max pools lose NaN and make -inf the lowest finite number, argsort orders NaN differently, atan2
+#: gives another value, and attention keeps NaN where PyTorch's own kernel gives zeros. Listed for the places that they
+#: return, as argsort's; their values were right: sort, topk, median.
 _NAN_UNSAFE = frozenset(
     f"aten.{op}"
     for op in """
-        aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices adaptive_max_pool1d
+        max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices adaptive_max_pool1d
         adaptive_max_pool2d adaptive_max_pool3d sort argsort topk median
         atan2 scaled_dot_product_attention
     """.split()  # noqa: SIM905
@@ -116,6 +119,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         model = export(legal, OPSET)
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="the ONNX exporter") from error
+    open_bounds(model)
     set_interface(model, request.signature)
     notes = halve_weights(model) if request.precision == "fp16" else ()
     floats: dict[str, int] = {}

@@ -49,3 +49,14 @@ def test_a_failed_lowering_names_the_op_and_its_line(
     assert Path(__file__).name in str(caught.value.source)
     assert caught.value.remedy
     assert not list(tmp_path.iterdir())
+
+
+def test_of_layers_that_share_torchs_line_the_failing_one_is_named(tmp_path: Path) -> None:
+    dilated = torch.nn.ConvTranspose2d(4, 4, 3, stride=2, dilation=2)
+    model = torch.nn.Sequential(torch.nn.ConvTranspose2d(8, 4, 3, stride=2), torch.nn.Sequential(dilated))
+    program = torch.export.export(model.eval(), (torch.randn(1, 8, 4, 4),))
+    request = LowerRequest(model="m", signature=signature_of(program), precision="fp32", directory=tmp_path)
+    with pytest.raises(LoweringError) as caught:
+        litert.lower(program, request)
+    assert caught.value.op == "aten.conv_transpose2d.input"
+    assert caught.value.source == "1.0 (ConvTranspose2d)"

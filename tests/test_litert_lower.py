@@ -18,6 +18,8 @@ from build.program import call, signature_of
 from targets import litert
 from targets.contract import DynamicDim, Lowered, LowerRequest, Runner, Signature
 from targets.tflite import flatbuffer
+from targets.tflite.nan import nan_unsafe
+from tests.lowering_support import check, lowered, program_of
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +115,30 @@ def test_xnnpack_takes_the_convolutions(digits: _Built) -> None:
 
 def test_ops_that_drop_nan_are_named(digits: _Built) -> None:
     assert any(line.startswith("aten.relu.default at test_litert_lower.py") for line in digits.lowered.nan_unsafe)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_infinity_and_nan_pass_logarithms_roots_bounds_and_powers(precision: str, tmp_path: Path) -> None:
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([-inf, inf, nan, 0.0, -0.0, 1.0, -1.0, 1e30, 1e-30, 88.0] * 8)
+
+    def hard(v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logs = (torch.log(v), torch.log2(v), torch.log10(v), torch.log1p(v), torch.logit(v))
+        tested = torch.nan_to_num(torch.log(v), nan=7.0, posinf=1.0), torch.isnan(torch.log(v))
+        bounds = torch.minimum(v, torch.tensor(inf)), torch.maximum(torch.tensor(-inf), v)
+        return *logs, *tested, *bounds, torch.rsqrt(v), v**3, v**5
+
+    made = lowered(litert, program_of(hard, (x,), tmp_path), tmp_path / "a", precision)
+    check(made, [[x], [x.flip(0)]], 1e-4)
+
+
+def test_ops_that_change_nan_or_infinity_are_named(tmp_path: Path) -> None:
+    def change(v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.exp(v), torch.softmax(v, 0), v * 0.0, v * 2.0
+
+    program = torch.export.load(program_of(change, (torch.randn(4),), tmp_path))
+    ops = [line.split(" at ")[0] for line in nan_unsafe(program)]
+    assert ops == ["aten.exp.default", "aten.softmax.int", "aten.mul.Tensor"]
 
 
 def test_weights_lie_aligned_in_the_file(digits: _Built) -> None:

@@ -207,6 +207,24 @@ def test_nan_is_kept_or_the_op_is_named(tmp_path: Path) -> None:
     assert made.lowered.nan_unsafe[0].startswith("aten.max_pool1d")
 
 
+def test_infinity_passes_one_sided_bounds_and_nan_the_largest_magnitude(tmp_path: Path) -> None:
+    """ONNX Runtime takes the largest finite number for the bound that a Clip leaves out."""
+    import torch
+    import torch.nn.functional as F
+
+    x = torch.tensor([[float("inf"), -float("inf"), float("nan")], [1.0, -2.0, float("nan")], [1.0, 0.0, 3.0]])
+
+    def bounds(v: Any) -> Any:
+        norm = torch.linalg.vector_norm(v, float("inf"), 1)
+        largest = tuple(torch.aminmax(v, dim=1))
+        similar = F.cosine_similarity(v, v + 1, 1)
+        return v.clamp(min=0.5), v.clamp(max=0.5), v.clamp_min(-1.0), norm, *largest, similar
+
+    made = lowered(ort_web, program_of(bounds, (x,), tmp_path), tmp_path / "a")
+    check(made, [[x]], 1e-6)
+    assert made.lowered.nan_unsafe == ()
+
+
 def test_state_random_numbers_and_custom_ops_are_refused(tmp_path: Path) -> None:
     import torch
 

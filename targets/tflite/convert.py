@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from build.errors import LoweringError
 from build.legalize.core import legalize
 from build.legalize.marks import name_in
-from build.program import op_name, op_nodes, source_of, user_outputs
+from build.program import is_torchs, op_name, op_nodes, source_of, user_outputs
 from targets.contract import Dim, DynamicDim, Signature
 from targets.diagnosis import packet
 from targets.tflite.blame import node_named
@@ -236,7 +236,9 @@ def _source_in(message: str) -> str | None:
         if found:
             return found
     located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)
-    return f"{os.path.basename(located.group(1))}:{located.group(2)}" if located else None
+    if located is None or is_torchs(located.group(1)):
+        return None
+    return f"{os.path.basename(located.group(1))}:{located.group(2)}"
 
 
 def _explained(error: Exception, programs: Mapping[str, ExportedProgram]) -> LoweringError:
@@ -274,8 +276,17 @@ def _node_in(message: str, programs: Mapping[str, ExportedProgram]) -> Any:
 
 
 def _one_of(nodes: Sequence[Any], message: str) -> Any:
-    """Of the ops of one line, the one that the converter's ``operation 'tfl.batch_matmul'`` stands for."""
+    """Of the ops of one line, the one that the converter's ``operation 'tfl.batch_matmul' … -> tensor<2x3xf32>`` means.
+
+    The line may be torch's own, which every layer of a kind has passed. The converter moves channels, so sizes are
+    compared in any order.
+    """
     operation = re.search(r"operation '\w+\.(\w+)'", message)
     if operation is not None:
-        nodes = [n for n in nodes if packet(op_name(n)).rpartition(".")[2].strip("_") in operation.group(1)] or nodes
+        said = "conv_transpose1d conv_transpose2d conv1d conv2d conv3d" if "convol" in operation[1] else operation[1]
+        nodes = [n for n in nodes if packet(op_name(n)).rpartition(".")[2].strip("_") in said] or nodes
+    result = re.search(r"-> tensor<((?:\d+x)+)\w+>", message)
+    if result is not None:
+        sizes = sorted(int(size) for size in result[1].split("x")[:-1])
+        nodes = [n for n in nodes if sorted(getattr(n.meta.get("val"), "shape", ())) == sizes] or nodes
     return nodes[0] if len({op_name(n) for n in nodes}) == 1 else None
