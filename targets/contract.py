@@ -152,8 +152,9 @@ class Lowered:
         warnings: lines for the manifest: anything a release engineer must know.
         narrowed: input dims whose range is smaller than the program's, ``"x[0]: 1..64 -> 1..15"``; each becomes a
             warning, and ``--strict`` fails on them.
-        nan_unsafe: ops (``aten.relu.default at file.py:12``) through which NaN does not pass as in PyTorch and that no
-            rewrite mends: a NaN mismatch is then a warning that names them, not a failure. Nothing else is excused.
+        nan_unsafe: ops (``aten.relu.default at file.py:12``) through which NaN or infinity does not pass as in PyTorch
+            and that no rewrite mends: where one reached such an op, a mismatch in NaN or infinity is a warning that
+            names it, not a failure. Nothing else is excused.
         unquantized: for a quantised precision, op name -> count of weight-carrying ops that stayed in floating point
             (whatever the reason), ``keep_float`` left out. Everything quantised: empty.
         contract: the facts a runtime cannot hold (ExecuTorch has no tensor names), for the manifest.

@@ -120,7 +120,16 @@ def test_fp16_keeps_float_interface(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
-    [torch.exp, torch.log, torch.sqrt, torch.rsqrt, lambda x: torch.maximum(x, -x), torch.sign, lambda x: x.max(1)[0]],
+    [
+        torch.exp,
+        torch.log,
+        torch.sqrt,
+        torch.rsqrt,
+        lambda x: torch.maximum(x, -x),
+        torch.sign,
+        lambda x: x.max(1)[0],
+        lambda x: x // (x * 0),
+    ],
 )
 def test_nan_and_infinity_pass(function: Callable[..., Any], tmp_path: Path) -> None:
     x = torch.tensor([[float("nan"), float("inf"), 2.0, 0.0], [-0.0, -1.0, 0.5, -float("inf")]])

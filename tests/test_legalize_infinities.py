@@ -27,6 +27,11 @@ CASES: dict[str, list[Case]] = {
         case(torch.logit, torch.tensor([0.0, 0.25, 0.5, 1.0, 2.0, NAN])),
         case(lambda x: torch.logit(x, 0.1), unchanged=True),
     ],
+    "floor_division_by_zero": [
+        case(lambda x, y: (x // y, torch.div(x, y, rounding_mode="floor")), HARD.T.expand(6, 2), HARD[:1].T),
+        case(lambda x: (x // 3.0, torch.div(x, x + 9, rounding_mode="trunc")), unchanged=True),
+        case(lambda x: x // (x + 1), WHOLE, unchanged=True),
+    ],
     "rsqrt_by_sqrt": [case(torch.rsqrt), case(torch.rsqrt, WHOLE, unchanged=True)],
     "whole_power_by_products": [
         case(lambda x: (x**3, x**4.0, x**5, x**6, x**7, x**8)),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from build.legalize.common import is_float
 from build.legalize.constants import constant_value, drop_unused_constants
 from build.legalize.core import decomposition, graph_pass
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-#: true while a logarithm is rewritten: the plain one that it calls is then left as it is.
+#: true while a rewrite below runs: the plain op that it calls is then left as it is.
 _inside: ContextVar[bool] = ContextVar("_inside", default=False)
 
 
@@ -53,6 +54,24 @@ def rsqrt_by_sqrt(x: Tensor) -> Any:
     import torch
 
     return torch.reciprocal(torch.sqrt(x)) if x.is_floating_point() else NotImplemented
+
+
+@decomposition(
+    "aten.floor_divide.default",
+    "aten.div.Tensor_mode",
+    fault="ExecuTorch's floor division makes infinity of 0 / 0 and NaN / 0, and disregards the sign of a zero",
+)
+def floor_division_by_zero(x: Tensor, y: Any, *, rounding_mode: str | None = "floor") -> Any:
+    """Floor division of floats, with the plain quotient where the divisor is zero."""
+    import torch
+
+    if _inside.get() or rounding_mode != "floor" or not isinstance(y, torch.Tensor) or not is_float(x, y):
+        return NotImplemented
+    token = _inside.set(True)
+    try:
+        return torch.where(torch.eq(y, 0), torch.div(x, y), torch.floor_divide(x, y))
+    finally:
+        _inside.reset(token)
 
 
 @decomposition("aten.logit.default", fault="XNNPACK's logarithm of infinity is 88.4: so is the logit of 1")

@@ -43,6 +43,7 @@ REWRITES: Sequence[str] = (
     "baddbmm_scaled",
     "round_decimals",
     "int_floor_division_by_trunc",
+    "floor_division_by_zero",
     "int_remainder_by_trunc",
     "shift_operators",
     "median_by_sort",
