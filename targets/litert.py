@@ -82,6 +82,7 @@ REWRITES: Sequence[str] = (
     "rsqrt_by_sqrt",
     "whole_power_by_products",
     "infinite_bounds_dropped",
+    "topk_values_by_place",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 import torch.nn.functional as F
 
 from build.legalize import legalize
+from build.program import signature_of
+from targets import litert
+from tests.lowering_support import check, lowered, program_of
 
 
 class _Function(torch.nn.Module):
@@ -61,6 +65,16 @@ def test_topk_in_every_direction(dim: int, largest: bool) -> None:
     program = torch.export.export(_Function(lambda t: tuple(t.topk(3, dim, largest))), (x,))
     got = legalize(program, ["topk_last_largest"]).module()(x)
     _same(tuple(x.topk(3, dim, largest)), got)
+
+
+@pytest.mark.parametrize("function", [lambda t: t.topk(3)[0], lambda t: t.sort(-1)[0] + 1], ids=["topk", "sort"])
+def test_the_values_of_a_topk_whose_places_nobody_reads(function: Callable[..., Any], tmp_path: Path) -> None:
+    program = torch.export.export(_Function(function), (TIES,))
+    legal = legalize(program, ["sort_by_topk", "topk_values_by_place"])
+    torch.testing.assert_close(legal.module()(TIES), function(TIES))
+    assert signature_of(legal).outputs == signature_of(program).outputs
+    made = lowered(litert, program_of(function, (TIES,), tmp_path), tmp_path / "out")
+    check(made, [[TIES], [TIES.flip(-1)]], 0)
 
 
 def test_scatter_add_with_repeated_and_missing_positions() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.common import fixed, pair
-from build.legalize.core import decomposition
+from build.legalize.core import decomposition, graph_pass
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.export import ExportedProgram
 
 _SORT = "litert-torch's sort compares indices of two integer types, and LiteRT has no sort but top-k"
 _SCATTER = "LiteRT's scatter kernel takes no accumulation as litert-torch writes it"
@@ -78,6 +79,35 @@ def topk_last_largest(x: Tensor, k: int, dim: int = -1, largest: bool = True, so
         values, indices = torch.topk(-1 - last, k, -1)
         values = -1 - values
     return values.movedim(-1, dim), indices.movedim(-1, dim)
+
+
+@graph_pass(
+    fault="litert-torch writes a top-k whose places nobody reads as a sort, which LiteRT has not",
+    ops=("aten.topk.default",),
+)
+def topk_values_by_place(program: ExportedProgram) -> ExportedProgram:
+    """The values of such a top-k gathered by its places, which are then read."""
+    import operator
+
+    import torch
+
+    graph = program.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.topk.default):
+        by_place = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+        if set(by_place) != {0}:
+            continue
+        (values,) = by_place.values()
+        with graph.inserting_before(values):
+            places = graph.call_function(operator.getitem, (node, 1))
+            dim = node.args[2] if len(node.args) > 2 else -1
+            found = graph.call_function(torch.ops.aten.gather.default, (node.args[0], dim, places))
+        places.meta = {**node.meta, "val": node.meta["val"][1]}
+        found.meta = dict(values.meta)
+        name = values.name
+        values.replace_all_uses_with(found, propagate_meta=False)
+        graph.erase_node(values)
+        found._rename(name)  # the signature names its outputs so
+    return program
 
 
 def _added(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
