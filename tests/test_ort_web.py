@@ -114,7 +114,7 @@ def test_fp16_halves_the_size_but_keeps_weights_beyond_its_range(tmp_path: Path)
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path, linear: tuple[Path, Path, Made]) -> None:
-    with pytest.raises(LoweringError, match="int3"):
+    with pytest.raises(InputError, match="int3"):
         lowered(ort_web, linear[0], tmp_path / "a", "int3")
 
 
