@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from build.errors import MissingToolError, UnsupportedError
 from targets.contract import Finding, Lowered, LowerRequest, Runner, Signature
+from targets.precisions import precision
 from targets.tflite.lowering import make
 from targets.tflite.preflight import inspect
 
@@ -86,6 +87,10 @@ REWRITES: Sequence[str] = (
 )
 
 
+#: Left out of quantised artifacts: 8 bits hold neither infinity nor NaN, and each further op would be rounded.
+_OF_FLOATS = frozenset(name for name in REWRITES if name.endswith("_of_infinity"))
+
+
 def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     """See :class:`targets.contract.Target`."""
     return inspect(program, signature, REWRITES)
@@ -101,7 +106,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
                 source=finding.source,
                 remedy=finding.remedy,
             )
-    return make(program, request, REWRITES)
+    quantized = precision(request.precision).quantized
+    return make(program, request, [name for name in REWRITES if not (quantized and name in _OF_FLOATS)])
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:
