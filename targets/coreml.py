@@ -15,10 +15,18 @@ from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import dtype_findings, op_findings
 from targets.mlpackage import deployment, features, keywords, package, small_integers, state, values
 from targets.mlpackage.convert import convert
-from targets.mlpackage.preflight import COMPLEX, dim_findings, rank_findings, size_findings
+from targets.mlpackage.preflight import (
+    COMPLEX,
+    dim_findings,
+    rank_findings,
+    refuse_reserved,
+    reserved_findings,
+    size_findings,
+)
 from targets.mlpackage.quantize import KeptWeight, four_bits, kept_weights, left_float, quantized
 from targets.mlpackage.runner import SIGNATURE_KEY, STATE_KEY, TARGET_KEY, PackageRunner
 from targets.precisions import precision
+from targets.widths import growing_integers
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,6 +50,8 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("gelu_tanh", "celu_by_exp", "log_softmax_shifted", "log_softmax_int_shifted", "softmax_dtype"),
     *("selu_written_out", "mish_written_out", "hardshrink_written_out", "softshrink_written_out"),
     *(
+        "bce_with_logits_written_out",
+        "logaddexp_shifted",
         "log_sigmoid_by_log1p",
         "log_sigmoid_forward_written_out",
         "threshold_by_select",
@@ -92,6 +102,7 @@ def preflight(program: ExportedProgram, signature: Signature) -> list[Finding]:
     refused = {"complex64": COMPLEX, "complex128": COMPLEX, "complex32": COMPLEX, "bfloat16": wide, "float64": wide}
     return [
         *dim_findings(signature),
+        *reserved_findings(signature),
         *rank_findings(program),
         *dtype_findings(program, signature, refused),
         *size_findings(program),
@@ -105,12 +116,13 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     Raises:
         LoweringError: with the op, its source line and the way out.
     """
+    refuse_reserved(request.signature)
     examples = [_example_shape(node) for node in user_inputs(program)]
     spared = kept_weights(program, request)
     if precision(request.precision).quantized:
         program = quantized(program, request)
     program = legalize(program, ("drop_derived_ranges", "functional_form"))
-    notes = _mutation_notes(program)
+    notes = [*_mutation_notes(program), *growing_integers(program)]
     legal = _legal(program)
     keywords.refuse_unread(legal)
     values.refuse_wide_integers(legal)

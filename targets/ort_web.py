@@ -64,6 +64,14 @@ REWRITES: tuple[str, ...] = (
     "argmax_with_nan",
     "argmin_with_nan",
     "sign_of_nan",
+    "bce_with_logits_written_out",
+    "log_sigmoid_with_nan",
+    "logaddexp_shifted",
+    "logaddexp2_shifted",
+    "logcumsumexp_by_doubling",
+    "log1p_near_zero",
+    "expm1_near_zero",
+    "pooled_infinities",
     "own_output_nodes",
 )
 

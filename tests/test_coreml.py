@@ -188,3 +188,19 @@ def test_fp16_keeps_a_mask_of_the_lowest_number_in_fp32(tmp_path: Path) -> None:
     want = masked(Fn2(masked), x, m)
     np.testing.assert_allclose(runner.run({"x": x.numpy(), "y": m.numpy()})["output"], want.numpy(), atol=5e-3)
     assert any("fp32" in w for w in lowered.warnings)
+
+
+def test_integers_that_can_leave_32_bits_are_a_warning(tmp_path: Path) -> None:
+    lowered, _ = build(export(Fn(lambda s, x: (x * x).sum(1)), torch.arange(6).reshape(2, 3)), tmp_path / "a")
+    assert any("aten.mul" in w and "2**31" in w for w in lowered.warnings)
+    assert any("aten.sum" in w and "2**31" in w for w in lowered.warnings)
+    lowered, _ = build(export(Fn(lambda s, x: (x > 0).sum(1) * 2), R(2, 3)), tmp_path / "b")
+    assert not lowered.warnings
+
+
+def test_losses_and_sums_of_logarithms(tmp_path: Path) -> None:
+    def model(_: Any, x: torch.Tensor) -> Any:
+        loss = nn.functional.binary_cross_entropy_with_logits(x, torch.zeros_like(x), reduction="none")
+        return loss, torch.logaddexp(x, x.flip(0))
+
+    same(Fn(model), [(torch.tensor([-200.0, -1.0, 0.5, 99.0]),)], tmp_path)

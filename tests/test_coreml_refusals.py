@@ -41,6 +41,17 @@ def test_preflight_refuses_a_dimension_without_maximum() -> None:
     assert "max" in str(found[0].remedy)
 
 
+@pytest.mark.parametrize("word", ["any", "state", "int32"])
+def test_a_reserved_word_as_a_name_is_refused_with_a_remedy(tmp_path: Path, word: str) -> None:
+    program = export(Fn(lambda s, x: {word: (x > 0).any(-1)}), R(2, 4))
+    found = refusals(program)
+    assert [f.subject for f in found] == [f"output '{word}'"]
+    assert "another key" in str(found[0].remedy)
+    with pytest.raises(LoweringError, match="reserved word") as caught:
+        build(program, tmp_path)
+    assert caught.value.remedy
+
+
 def test_a_keyword_that_would_be_lost_is_refused(tmp_path: Path) -> None:
     program = export(Fn(lambda s, x: x + torch.linspace(0, 9, 4, dtype=torch.int64)), R(4))
     with pytest.raises(LoweringError, match="dtype") as caught:

@@ -216,3 +216,74 @@ def test_a_multiple_of_eight(tmp_path: Path) -> None:
     for size in (8, 20, 40):
         with pytest.raises(InputError, match=r"16\.\.32 in steps of 8"):
             made.runner.run({made.signature.inputs[0].name: np.zeros(size, np.float32)})
+
+
+def test_integers_beyond_24_bits_keep_their_digits(tmp_path: Path, batch: Any) -> None:
+    """The CPU plugin reduces, compares, selects and divides integers in float32."""
+    import torch
+
+    def model(t: Any, u: Any) -> Any:
+        return (
+            *(t.amax(1), t.amax(1) - t.amin(1), t.sum(1), t.max(), *t.min(1), t.argmax(1), *t.aminmax(dim=1)),
+            *(t == t.amax(1, keepdim=True), t < u, t >= u, t != 16777217, torch.where(t - u > 0, t, u)),
+            *(t.masked_fill(u > 7, 16777219), t.clamp(-16777217, 16777219), t.relu(), t // 3, t % 7, t % 16777213),
+            torch.nn.functional.pad(t, (1, 1), value=16777219),
+        )
+
+    t = torch.tensor([[16777217, 16777216, 5, 5, 5, 5], [-16777217, 16777219, -16777219, 7, 33554435, 33554433]])
+    u = t.roll(1, 1) + torch.tensor([1, 0, -1, 0, 1, 0])
+    wide = torch.randint(-(2**28), 2**28, (5, 6))
+    program = program_of(model, (t, u), tmp_path, ({0: batch}, {0: batch}))
+    made = lowered(openvino, program, tmp_path / "a")
+    for calls in ([t, u], [wide, wide.roll(1, 1)], [t[:1], t[:1] + 1]):
+        want = made.reference([c.clone() for c in calls])
+        got = made.runner.run({s.name: c.numpy() for s, c in zip(made.signature.inputs, calls, strict=True)})
+        for spec, expected in zip(made.signature.outputs, want, strict=True):
+            np.testing.assert_array_equal(got[spec.name], expected.numpy(), err_msg=spec.name)
+
+
+def test_integer_warnings_name_the_limit_and_spare_small_numbers(tmp_path: Path) -> None:
+    import torch
+
+    x = torch.arange(6).reshape(2, 3)
+    made = lowered(openvino, program_of(lambda v: (v @ v.T, v.sum(1)), (x,), tmp_path), tmp_path / "a")
+    assert any("aten.matmul" in w and "2**24" in w for w in made.lowered.warnings)
+    assert any("aten.sum" in w and "2**31" in w for w in made.lowered.warnings)
+    small = program_of(lambda v: (v > 0).sum(1) * 2, (x,), tmp_path)
+    assert not lowered(openvino, small, tmp_path / "b").lowered.warnings
+
+
+def test_rows_and_windows_of_nothing_but_infinity(tmp_path: Path) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    inf = float("inf")
+
+    def model(x: Any, m: Any) -> Any:
+        masked = x.masked_fill(~m, -inf)
+        low = x.masked_fill(~m, inf)
+        pooled = (F.max_pool2d(masked[None], 2), F.max_pool1d(masked, 3, 2, 1))
+        return (*masked.max(1), masked.amax(), low.amin(1), low.min(), *low.aminmax(dim=1), *pooled)
+
+    x = torch.randn(4, 6)
+    for i, mask in enumerate((torch.zeros(4, 6, dtype=torch.bool), torch.rand(4, 6) < 0.3)):
+        made = lowered(openvino, program_of(model, (x, mask), tmp_path), tmp_path / str(i))
+        check(made, [[x, mask], [x, torch.ones_like(mask)]], 0)
+
+
+def test_logarithms_neither_underflow_nor_change_sign(tmp_path: Path) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    x = torch.tensor([-1e30, -200.0, -120.0, -20.0, -1e-9, 0.0, 1e-9, 2.0, 20.0, 200.0, float("nan")])
+
+    def model(v: Any) -> Any:
+        loss = F.binary_cross_entropy_with_logits(v, torch.zeros_like(v), reduction="none")
+        return F.logsigmoid(v), torch.log(F.softplus(v.clamp(-60.0))), torch.log1p(v.abs()), torch.expm1(v / 1e3), loss
+
+    made = lowered(openvino, program_of(model, (x,), tmp_path), tmp_path / "a")
+    finite = x[:-1]
+    outputs = made.runner.run({made.signature.inputs[0].name: x.numpy()})
+    for spec, want in zip(made.signature.outputs, made.reference([x.clone()]), strict=True):
+        np.testing.assert_allclose(outputs[spec.name][: len(finite)], want[: len(finite)], rtol=1e-4, atol=0)
+    assert np.isnan(outputs[made.signature.outputs[0].name][-1])

@@ -304,3 +304,21 @@ def test_a_multiple_of_eight(tmp_path: Path) -> None:
     for size in (8, 20, 40):
         with pytest.raises(InputError, match=r"16\.\.32 in steps of 8"):
             made.runner.run({made.signature.inputs[0].name: np.zeros(size, np.float32)})
+
+
+def test_logarithms_and_pools_at_the_extremes(tmp_path: Path) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    def model(x: Any, y: Any) -> Any:
+        loss = F.binary_cross_entropy_with_logits(x, torch.zeros_like(x), reduction="none")
+        sums = (torch.logaddexp(x, x.flip(0)), torch.logaddexp2(x, x.flip(0)), x.logcumsumexp(0))
+        pooled = F.max_pool1d(y.masked_fill(y < 9, float("-inf")), 3, 2, 1)
+        return F.logsigmoid(x), loss, torch.log1p(x.abs()), torch.expm1(x / 1e4), *sums, pooled
+
+    x = torch.tensor([-1e4, -200.0, -20.0, -1e-6, 0.0, 1e-6, 2.0, 200.0, 1e4])
+    inputs = (x, torch.randn(1, 2, 6))
+    made = lowered(ort_web, program_of(model, inputs, tmp_path), tmp_path / "a")
+    got = made.runner.run({s.name: t.numpy() for s, t in zip(made.signature.inputs, inputs, strict=True)})
+    for spec, want in zip(made.signature.outputs, made.reference([t.clone() for t in inputs]), strict=True):
+        np.testing.assert_allclose(got[spec.name], want, rtol=1e-4, atol=0, err_msg=spec.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from build.errors import LoweringError
 from build.program import op_name, op_nodes, source_of
 from targets.checks import range_text
 from targets.contract import DynamicDim, Finding, Signature
@@ -17,6 +18,15 @@ COMPLEX = "Core ML has no complex numbers"
 #: ops whose result has a size that depends on the data; Core ML's ranges come from the inputs alone.
 _SIZE_FROM_DATA = frozenset(
     ("aten.nonzero", "aten.masked_select", "aten.unique_dim", "aten._unique2", "aten.unique_consecutive", "aten.item")
+)
+
+#: words of the language that ML Programs are written in: coremltools gives a tensor of that name another.
+#: Source: coremltools 9.0, converters/mil/mil/passes/defs/preprocess.py (``NameSanitizer``).
+_RESERVED = frozenset(
+    """
+    any bool program func tensor list dict tuple true false string bf16 fp16 fp32 fp64 int8 int16 int32 int64 uint8
+    uint16 uint32 uint64 state
+    """.split()  # noqa: SIM905
 )
 
 #: Core ML's tensors have at most this many dimensions.
@@ -74,3 +84,34 @@ def dim_findings(signature: Signature) -> list[Finding]:
         for axis, size in enumerate(spec.shape)
         if isinstance(size, DynamicDim) and size.hi is None
     ]
+
+
+def reserved_findings(signature: Signature) -> list[Finding]:
+    """Inputs and outputs that are called like a word of the ML Program's own language."""
+    return [
+        Finding(
+            subject=f"{kind} '{spec.name}'",
+            kind="program",
+            verdict="refused",
+            why=f"'{spec.name}' is a reserved word of ML Programs, and no tensor can have that name",
+            remedy=f"{way}.",
+        )
+        for kind, way, specs in (
+            ("input", "Rename the argument of forward", signature.inputs),
+            ("output", "Return it under another key", signature.outputs),
+        )
+        for spec in specs
+        if spec.name in _RESERVED
+    ]
+
+
+def refuse_reserved(signature: Signature) -> None:
+    """What ``reserved_findings`` says before a conversion, as an error of the conversion.
+
+    Raises:
+        LoweringError: an input or output is called like a reserved word.
+    """
+    for finding in reserved_findings(signature):
+        raise LoweringError(
+            f"Core ML cannot name {finding.subject}: {finding.why}", op=finding.subject, remedy=finding.remedy
+        )

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from build.errors import InputError
+from build.legalize.bounds import Bounds
+from build.legalize.exact_integers import EXACT
 from build.program import op_name, op_nodes, source_of
 from targets.contract import Finding
 from targets.diagnosis import packet
+from targets.widths import growing_integers
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -22,19 +25,17 @@ NAN_UNSAFE = frozenset(
     f"aten.{op}"
     for op in """
         relu relu_ relu6 hardtanh hardtanh_ hardsigmoid celu clamp clamp_ clamp_min clamp_max maximum minimum
-        aminmax max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices adaptive_max_pool1d
+        max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices adaptive_max_pool1d
         adaptive_max_pool2d adaptive_max_pool3d exp expm1 softmax _softmax log_softmax _log_softmax logsumexp
         scaled_dot_product_attention sort argsort topk median any all logical_and logical_or logical_not
         logical_xor logaddexp
     """.split()  # noqa: SIM905
 )
 
-#: integer ops whose result can leave 32 bits although their operands fit.
-_GROWING = frozenset(
+#: integer ops that the plugin computes in float32 and that no rewrite (exact_integers) writes otherwise.
+_IN_FLOAT = frozenset(
     f"aten.{op}"
-    for op in """
-        mul pow cumsum cumprod prod sum matmul mm bmm mv dot addmm baddbmm __lshift__ bitwise_left_shift square
-    """.split()  # noqa: SIM905
+    for op in "matmul mm bmm mv dot addmm baddbmm linear einsum scatter_reduce".split()  # noqa: SIM905
 )
 
 _INT32 = range(-(2**31), 2**31)
@@ -75,12 +76,15 @@ def width_warnings(program: ExportedProgram) -> tuple[str, ...]:
     """Where the CPU plugin's 32-bit integers and floats can differ from the program's 64-bit ones."""
     import torch
 
-    found: dict[str, None] = {}
+    found: dict[str, None] = dict.fromkeys(growing_integers(program))
+    bounds = Bounds(program)
     for node in op_nodes(program):
         dtype = getattr(node.meta.get("val"), "dtype", None)
         where = f"{op_name(node)} at {source_of(node) or node.name}"
-        if dtype is torch.int64 and packet(op_name(node)) in _GROWING:
-            found[f"{where}: computed in 32-bit integers, wrong beyond 2**31"] = None
+        if dtype in (torch.int64, torch.int32) and packet(op_name(node)) in _IN_FLOAT:
+            small = bounds.of(node)
+            if small is None or max(map(abs, small)) > EXACT:
+                found[f"{where}: integers computed in float32, wrong beyond 2**24"] = None
         elif dtype is torch.float64:
             found[f"{where}: computed in float32, not float64"] = None
     return tuple(found)
