@@ -38,8 +38,11 @@ class _Hash(torch.nn.Module):
     ids=["median", "xor", "hash"],
 )
 def test_a_failed_lowering_names_the_op_and_its_line(
-    module: torch.nn.Module, op: str, told: str, tmp_path: Path
+    module: torch.nn.Module, op: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Without its rewrite a median is a sort, which the converter writes and the interpreter refuses.
+    kept = [name for name in litert.REWRITES if name != "topk_values_by_place"]
+    monkeypatch.setattr(litert, "REWRITES", kept)
     program = torch.export.export(module, (torch.tensor([[0.0, 1.0, 2.0, 3.0]]),))
     request = LowerRequest(model="m", signature=signature_of(program), precision="fp32", directory=tmp_path)
     with pytest.raises(LoweringError) as caught:

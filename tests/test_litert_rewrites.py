@@ -54,6 +54,14 @@ def test_sort_is_stable_and_survives_the_smallest_integer(x: torch.Tensor, desce
     torch.testing.assert_close(x.gather(-1, got[1]), wanted[0])
 
 
+def test_flags_are_sorted_as_numbers() -> None:
+    flags = TIES > 0.5
+    wanted, got = _rewritten(
+        lambda t: tuple(torch.sort(t, dim=-1, stable=True)), (flags,), "stable_sort_by_topk", "aten.sort.stable"
+    )
+    _same(wanted, got)
+
+
 def test_sort_along_another_dimension() -> None:
     wanted, got = _rewritten(lambda t: t.sort(0)[0], (torch.randn(4, 3),), "sort_by_topk", "aten.sort.default")
     _same(wanted, got)

@@ -19,8 +19,11 @@ _MASKED = "litert-torch lowers masked attention to a plain softmax: NaN for a ro
 def _sorted(x: Tensor, dim: int, descending: bool) -> Any:
     import torch
 
-    if x.dim() == 0 or not fixed(x.shape[dim]) or x.dtype is torch.bool:
+    if x.dim() == 0 or not fixed(x.shape[dim]):
         return NotImplemented
+    if x.dtype is torch.bool:
+        found = _sorted(x.to(torch.int32), dim, descending)
+        return found[0].to(torch.bool), found[1]
     size = x.shape[dim]
     last = x.movedim(dim, -1)
     # Top-k keeps the first of equal values first, in both directions, as PyTorch's stable sort does. Complementing
