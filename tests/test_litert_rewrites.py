@@ -56,10 +56,9 @@ def test_sort_is_stable_and_survives_the_smallest_integer(x: torch.Tensor, desce
 
 def test_flags_are_sorted_as_numbers() -> None:
     flags = TIES > 0.5
-    wanted, got = _rewritten(
-        lambda t: tuple(torch.sort(t, dim=-1, stable=True)), (flags,), "stable_sort_by_topk", "aten.sort.stable"
-    )
-    _same(wanted, got)
+    wanted, got = _rewritten(lambda t: tuple(torch.sort(t, -1)), (flags,), "sort_by_topk", "aten.sort.default")
+    assert torch.equal(got[0], wanted[0])
+    assert torch.equal(flags.gather(-1, got[1]), wanted[0])  # which of equal ones comes first is the runtime's top-k's
 
 
 def test_sort_along_another_dimension() -> None:
