@@ -30,7 +30,7 @@ def sequential(run: Callable[[], Any], plan: Plan, note: Callable[[int], None] |
     Args:
         note: called after each, outside of its sample, with its number.
     """
-    clock, put = time.perf_counter_ns, plan.put
+    clock, samples, room = time.perf_counter_ns, plan.samples, len(plan.samples)
     min_runs, min_ns, max_runs, max_ns = plan.min_runs, plan.min_ns, plan.max_runs, plan.max_ns
     runs = 0
     began = end = clock()
@@ -38,10 +38,12 @@ def sequential(run: Callable[[], Any], plan: Plan, note: Callable[[int], None] |
         elapsed = end - began
         if elapsed >= max_ns or (runs >= min_runs and elapsed >= min_ns):
             break
+        if runs == room:
+            room = plan.grow()
         start = clock()
         run()
         end = clock()
-        put(runs, end - start)
+        samples[runs] = end - start
         if note is not None:
             note(runs)
         runs += 1

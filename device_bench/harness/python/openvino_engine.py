@@ -131,16 +131,18 @@ class OpenVinoEngine:
 
     def _overlapping(self, plan: Plan) -> Loop:
         """Keep every request busy; a sample is taken when its request is idle again."""
-        queue, put, room = self._queue, plan.put, plan.max_runs
+        queue, samples, room, max_runs = self._queue, plan.samples, len(plan.samples), plan.max_runs
         clock, started, runs = time.perf_counter_ns, set[int](), 0
         begin = now = clock()
-        while runs + len(started) < room:
+        while runs + len(started) < max_runs:
             elapsed = now - begin
             if elapsed >= plan.max_ns or (runs >= plan.min_runs and elapsed >= plan.min_ns):
                 break
+            if runs + len(started) >= room:
+                room = plan.grow()
             idle = queue.get_idle_request_id()
             if idle in started:
-                put(runs, int(queue[idle].latency * 1e6))
+                samples[runs] = int(queue[idle].latency * 1e6)
                 runs += 1
             else:
                 started.add(idle)
@@ -149,7 +151,7 @@ class OpenVinoEngine:
         queue.wait_all()
         end = clock()
         for idle in started:
-            put(runs, int(queue[idle].latency * 1e6))
+            samples[runs] = int(queue[idle].latency * 1e6)
             runs += 1
         return Loop(runs=runs, ns=end - begin)
 
