@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from build.legalize.core import decomposition
+from build.legalize.core import decomposition, once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,14 +69,11 @@ def _seeing(mask: Tensor, blind: Tensor) -> Tensor:
     return torch.where(blind, torch.zeros_like(mask), mask)
 
 
-#: set while the rewrite below makes its own attention, which it is asked about too
-_MADE: ContextVar[bool] = ContextVar("made", default=False)
-
-
 @decomposition(
     "aten.scaled_dot_product_attention.default",
     fault="OpenVINO and ONNX Runtime give NaN or a mean for a row that is masked throughout; PyTorch gives zeros",
 )
+@once()
 def attention_of_blind_rows(
     query: Tensor,
     key: Tensor,
@@ -93,16 +89,12 @@ def attention_of_blind_rows(
     import torch
     import torch.nn.functional as F
 
-    if attn_mask is None or _MADE.get():
+    if attn_mask is None:
         return NotImplemented
     if enable_gqa:
         key, value = _repeat_heads(query, key, value)
     blind = _blind(attn_mask)
-    token = _MADE.set(True)
-    try:
-        out = F.scaled_dot_product_attention(query, key, value, _seeing(attn_mask, blind), dropout_p, scale=scale)
-    finally:
-        _MADE.reset(token)
+    out = F.scaled_dot_product_attention(query, key, value, _seeing(attn_mask, blind), dropout_p, scale=scale)
     return torch.where(blind, torch.zeros_like(out), out)
 
 

@@ -7,7 +7,9 @@ and it says which converter fault it answers. A target lists the names it needs 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +58,26 @@ def decomposition(*ops: str, fault: str, name: str | None = None) -> Callable[[D
         return function
 
     return register
+
+
+def once() -> Callable[[Decomposition], Decomposition]:
+    """A decorator for rewrites that call their own op: that call is left as it is, by all that share the decorator."""
+    running: ContextVar[bool] = ContextVar("running", default=False)
+
+    def decorate(function: Decomposition) -> Decomposition:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if running.get():
+                return NotImplemented
+            token = running.set(True)
+            try:
+                return function(*args, **kwargs)
+            finally:
+                running.reset(token)
+
+        return guarded
+
+    return decorate
 
 
 def graph_pass(*, fault: str, ops: Sequence[str] = (), name: str | None = None) -> Callable[[GraphPass], GraphPass]:

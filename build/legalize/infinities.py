@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.common import is_float
 from build.legalize.constants import constant_value, drop_unused_constants
-from build.legalize.core import decomposition, graph_pass
+from build.legalize.core import decomposition, graph_pass, once
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-#: true while a rewrite below runs: the plain op that it calls is then left as it is.
-_inside: ContextVar[bool] = ContextVar("_inside", default=False)
+#: The plain op that a rewrite below calls is left as it is.
+_once = once()
 
 
 def _logarithm(op: str) -> Callable[[Tensor], Any]:
@@ -26,16 +25,13 @@ def _logarithm(op: str) -> Callable[[Tensor], Any]:
     Two products, because 1e-60 is zero in float32. XNNPACK takes all three ops; a select it would not take.
     """
 
+    @_once
     def compute(x: Tensor) -> Any:
         import torch
 
-        if _inside.get() or x.dtype is not torch.float32:
+        if x.dtype is not torch.float32:
             return NotImplemented
-        token = _inside.set(True)
-        try:
-            return torch.add(getattr(torch, op)(x), torch.mul(torch.mul(x, 1e-30), 1e-30))
-        finally:
-            _inside.reset(token)
+        return torch.add(getattr(torch, op)(x), torch.mul(torch.mul(x, 1e-30), 1e-30))
 
     return compute
 
@@ -61,17 +57,14 @@ def rsqrt_by_sqrt(x: Tensor) -> Any:
     "aten.div.Tensor_mode",
     fault="ExecuTorch's floor division makes infinity of 0 / 0 and NaN / 0, and disregards the sign of a zero",
 )
+@_once
 def floor_division_by_zero(x: Tensor, y: Any, *, rounding_mode: str | None = "floor") -> Any:
     """Floor division of floats, with the plain quotient where the divisor is zero."""
     import torch
 
-    if _inside.get() or rounding_mode != "floor" or not isinstance(y, torch.Tensor) or not is_float(x, y):
+    if rounding_mode != "floor" or not isinstance(y, torch.Tensor) or not is_float(x, y):
         return NotImplemented
-    token = _inside.set(True)
-    try:
-        return torch.where(torch.eq(y, 0), torch.div(x, y), torch.floor_divide(x, y))
-    finally:
-        _inside.reset(token)
+    return torch.where(torch.eq(y, 0), torch.div(x, y), torch.floor_divide(x, y))
 
 
 @decomposition("aten.logit.default", fault="XNNPACK's logarithm of infinity is 88.4: so is the logit of 1")

@@ -7,11 +7,10 @@ one reduction over the input.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.common import dims_of
-from build.legalize.core import decomposition
+from build.legalize.core import decomposition, once
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,23 +18,8 @@ if TYPE_CHECKING:
 _FAULT = "OpenVINO and ONNX Runtime lose NaN in reductions, and take another place for the largest"
 
 
-#: true while a rewrite below runs: the plain reduction that it calls is then left as it is.
-_inside: ContextVar[bool] = ContextVar("_inside", default=False)
-
-
-def _once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep a rewrite that calls its own op from rewriting that call too."""
-
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        if _inside.get():
-            return NotImplemented
-        token = _inside.set(True)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _inside.reset(token)
-
-    return guarded
+#: The plain reduction that a rewrite below calls is left as it is.
+_once = once()
 
 
 def _any_nan(x: Tensor, dims: list[int], keepdim: bool) -> Tensor:
