@@ -135,7 +135,7 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         out=_folder_to_write(raw.out, "--out"),
         jobs=raw.jobs,
         dry_run=raw.dry_run,
-        json=_file_to_write(raw.json, "--json", Path(raw.out).resolve()),
+        json=file_to_write(raw.json, "--json", out=raw.out),
         force=raw.force,
         strict=raw.strict,
         min_delegated=raw.min_delegated,
@@ -154,13 +154,21 @@ def _refuse_empty(raw: argparse.Namespace) -> None:
             )
 
 
-def _file_to_write(name: str | None, option: str, out: Path) -> Path | None:
-    """Where a file is to go, asked before anything is built for it."""
+def file_to_write(name: str | None, option: str, *, out: str | None = None) -> Path | None:
+    """Where a file is to go, asked before anything is done for it.
+
+    Args:
+        out: a folder that the work itself will make; it need not be there yet.
+
+    Raises:
+        InputError: a folder, a device, or a place below a file.
+        StorageError: it may not be written there.
+    """
     if name is None:
         return None
     path = Path(name).resolve()
     try:
-        if path.is_dir() or name.endswith("/") or path == out:
+        if path.is_dir() or name.endswith("/") or (out is not None and path == Path(out).resolve()):
             raise InputError(f"{option} {name}: this is a folder", remedy="Name the file to write.")
         if path.exists() and not path.is_file():
             raise InputError(f"{option} {name}: this is no plain file", remedy="Name the file to write.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from build.errors import InputError
+from build.options import file_to_write
 from device_bench import platforms
 from device_bench.contract import Platform
 from device_bench.job import Settings
@@ -168,7 +169,7 @@ def parse(session: str, argv: list[str]) -> LabOptions:
         device_class=raw.device_class,
         rules=Rules(max_spread=raw.max_spread, allow_charging=raw.allow_charging),
         require_pass=raw.require_pass,
-        json=Path(raw.json).resolve() if raw.json else None,
+        json=file_to_write(raw.json, "--json", out=raw.results),
         debug=raw.debug,
     )
 

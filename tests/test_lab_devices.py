@@ -162,6 +162,9 @@ def test_names_are_fit_for_files_and_stay_apart() -> None:
         (["--keep-p95", "5"], "a sweep over batches"),
         (["--emulated", "-1"], "--emulated"),
         (["--budgets", "no-such-file"], "no such file"),
+        (["--json", "docs"], "this is a folder"),
+        (["--json", ""], "this is a folder"),
+        (["--json", "README.md/x.json"], "is a file, not a folder"),
         (["--serail", "x"], "unrecognized arguments"),
     ],
 )

@@ -149,7 +149,10 @@ def parse_verify(session: str, argv: Sequence[str]) -> VerifyOptions:
     p = verify_parser(session)
     raw = p.parse_args(list(argv))
     return VerifyOptions(
-        file=archive_in(raw.file), key=_file(raw.key, "--key"), json=_path(raw.json), debug=bool(raw.debug)
+        file=archive_in(raw.file),
+        key=_file(raw.key, "--key"),
+        json=cli.file_to_write(raw.json, "--json"),
+        debug=bool(raw.debug),
     )
 
 
@@ -190,7 +193,11 @@ def parse_reproduce(session: str, argv: Sequence[str]) -> ReproduceOptions:
         file, _, factory = raw.module.rpartition(":")
         source += ["--module", f"{_file(file or raw.module, '--module')}:{factory}"]
     return ReproduceOptions(
-        bundle=archive_in(raw.bundle), source=tuple(source), jobs=raw.jobs, json=_path(raw.json), debug=raw.debug
+        bundle=archive_in(raw.bundle),
+        source=tuple(source),
+        jobs=raw.jobs,
+        json=cli.file_to_write(raw.json, "--json"),
+        debug=raw.debug,
     )
 
 
@@ -232,7 +239,7 @@ def parse_release(session: str, argv: Sequence[str]) -> ReleaseOptions:
         channel=raw.channel,
         version=Version(version) if version else None,
         key=_file(getattr(raw, "key", None), "--key"),
-        json=_path(raw.json),
+        json=cli.file_to_write(raw.json, "--json"),
         debug=raw.debug,
     )
 

@@ -133,6 +133,23 @@ def _first_source(program: ExportedProgram) -> str | None:
     return next((s for n in program.graph.nodes if (s := source_of(n))), None)
 
 
+#: what torch.export (2.13) says where the code allows less than was declared -> what we say of its parts
+_NARROWER = (
+    (
+        re.compile(r"Not all values of (\S+) = .*? in the specified range (.*?) (?:are valid|satisfy)", re.S),
+        "the program does not allow every value of the declared dimension {} ({})",
+    ),
+    (
+        re.compile(r"The values of (\S+) = .*? and (\S+) = .*? must always be equal"),
+        "the program needs the declared dimensions {} and {} to be equal",
+    ),
+    (
+        re.compile(r"Constraints violated \((.*?)\)!.*?\n\s*-\s*(.*)"),
+        "the program does not allow what dynamic_shapes declares of {}: {}",
+    ),
+)
+
+
 def _explained(error: Exception, shapes: Mapping[str, Mapping[int, Any]]) -> InputError:
     """One line for what torch.export says in thirty."""
     text = str(error).partition("The error above occurred when calling torch.export")[0]
@@ -152,27 +169,11 @@ def _explained(error: Exception, shapes: Mapping[str, Mapping[int, Any]]) -> Inp
             source=source,
             remedy="Remove it from dynamic_shapes, or change the code that reads this size as a constant.",
         )
-    not_all = re.search(r"Not all values of (\S+) = .*? in the specified range (.*?) (?:are valid|satisfy)", text, re.S)
-    if not_all:
-        return InputError(
-            f"the program does not allow every value of the declared dimension {not_all[1]} ({not_all[2].strip()})",
-            source=source,
-            remedy=_fixes(text),
-        )
-    unequal = re.search(r"The values of (\S+) = .*? and (\S+) = .*? must always be equal", text)
-    if unequal:
-        return InputError(
-            f"the program needs the declared dimensions {unequal[1]} and {unequal[2]} to be equal",
-            source=source,
-            remedy=_fixes(text),
-        )
-    violated = re.search(r"Constraints violated \((.*?)\)!.*?\n\s*-\s*(.*)", text)
-    if violated:
-        return InputError(
-            f"the program does not allow what dynamic_shapes declares of {violated[1]}: {violated[2].strip()[:300]}",
-            source=source,
-            remedy=_fixes(text),
-        )
+    for pattern, message in _NARROWER:
+        found = pattern.search(text)
+        if found:
+            parts = (part.strip()[:300] for part in found.groups())
+            return InputError(message.format(*parts), source=source, remedy=_fixes(text))
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return InputError(
         f"torch.export failed: {first.strip()[:300]}",

@@ -177,6 +177,11 @@ def test_a_name_is_one_part_of_a_path(out: Path, tmp_path: Path, text: str) -> N
     assert not (tmp_path / "r").exists()
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_anything_is_promoted(out: Path, tmp_path: Path) -> None:
+    assert run(str(tmp_path / "r"), out, "promote", NAME, "1.0.0", "stable", "--json", str(tmp_path)) == 2
+    assert not (tmp_path / "r").exists()
+
+
 def test_promotions_at_the_same_time_are_all_in_the_history(tmp_path: Path) -> None:
     bundles = tmp_path / "out" / "bundles"
     versions = [f"1.{n}.0" for n in range(6)]
