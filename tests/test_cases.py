@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from targets.registry import all_targets
-from tests.cases.__main__ import inexpressible
+from tests.cases.__main__ import bare_outcome, below_aim, inexpressible
 from tests.cases.run import GOOD, case_names, run_case
 
 #: kind of fault -> a case that shows it and that every target can express
@@ -60,3 +60,21 @@ def test_reasons_are_given_for_cases_that_exist() -> None:
         for target, why in reasons.items():
             assert target == "all" or target in all_targets()
             assert why
+
+
+def test_what_was_not_recorded_of_a_bare_converter_is_said_so() -> None:
+    assert bare_outcome("desktop:activations", "litert", {}) == "not recorded"
+    assert bare_outcome("desktop:activations", "coreml", {}) == "fine"
+    assert bare_outcome("desktop:x", "coreml", {"x": {"raw": {"coreml": "silent-wrong"}}}) == "silent-wrong"
+
+
+def test_too_few_correct_cases_are_below_the_aim() -> None:
+    def rows(target: str, correct: int) -> list[dict[str, str]]:
+        names = case_names()[:100]
+        return [
+            {"case": n, "target": target, "status": "correct" if i < correct else "clear-error"}
+            for i, n in enumerate(names)
+        ]
+
+    assert below_aim([*rows("coreml", 90), *rows("ort_web", 90)]) == ["ort_web"]
+    assert below_aim(rows("litert", 70)) == ["litert"]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from build.verify.compare import Tolerance, changed_decisions, difference
+from build.verify.compare import DEFAULT_TOLERANCES, Tolerance, changed_decisions, difference, extent
 
 EXACT = Tolerance(atol=0, rtol=0)
 LOOSE = Tolerance(atol=1e-3, rtol=1e-3)
@@ -55,6 +55,38 @@ def test_a_small_element_is_not_hidden_by_a_large_one() -> None:
     want = np.array([1e6, 1.0], np.float32)
     got = np.array([1e6, 1.5], np.float32)
     assert difference("y", got, want, Tolerance(atol=1e-5, rtol=1e-4)).beyond == 1
+
+
+@pytest.mark.parametrize("precision", sorted(DEFAULT_TOLERANCES))
+@pytest.mark.parametrize("fill", [-1e9, -1e4, float(np.finfo(np.float32).min), 3e38])
+@pytest.mark.parametrize("masked", [0.01, 0.5, 0.9])
+def test_a_masks_fill_hides_no_wrong_score(precision: str, fill: float, masked: float) -> None:
+    random = np.random.default_rng(5)
+    want = random.normal(size=(8, 200)).astype(np.float32)
+    hidden = random.random(want.shape) < masked
+    want[hidden] = fill
+    got = want.copy()
+    assert difference("y", got, want, DEFAULT_TOLERANCES[precision]).ok
+    row, column = np.argwhere(~hidden)[0]
+    got[row, column] += 10.0
+    assert difference("y", got, want, DEFAULT_TOLERANCES[precision]).beyond == 1
+
+
+def test_boxes_in_pixels_hide_no_wrong_score_beside_them() -> None:
+    random = np.random.default_rng(6)
+    want = np.concatenate([random.random((50, 4)) * 640, random.random((50, 80)) ** 4], 1).astype(np.float32)
+    got = want.copy()
+    got[:, 4:] += np.where(got[:, 4:] > 0.5, -0.4, 0.0)
+    assert difference("y", got, want, DEFAULT_TOLERANCES["fp16"]).beyond == np.count_nonzero(want[:, 4:] > 0.5)
+
+
+def test_the_extent_is_the_largest_value_of_ordinary_outputs() -> None:
+    random = np.random.default_rng(7)
+    assert extent(np.array([0.0, -3.0, 2.0])) == 3.0
+    assert extent(np.zeros(4)) == 0.0
+    assert extent(np.array([np.nan, np.inf])) == 0.0
+    for values in (random.normal(size=1000), random.dirichlet(np.full(1000, 0.01)), np.arange(10.0) * 1e6):
+        assert extent(values) == np.abs(values).max()
 
 
 def test_snr_and_cosine_of_known_noise() -> None:

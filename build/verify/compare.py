@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far an element may be from PyTorch's value ``b``: ``atol + rtol*|b| + scale*max|b|``.
+    """How far an element may be from PyTorch's value ``b``: ``atol + rtol*|b| + scale*max(|b|, extent)``.
 
     Attributes:
         atol: absolute part, in the output's unit.
         rtol: part relative to the element.
-        scale: part relative to the largest element of the same output (rounding of a sum grows with its largest term).
+        scale: part relative to the output's :func:`extent` (rounding of a sum grows with its largest term).
     """
 
     atol: float
@@ -33,6 +33,25 @@ DEFAULT_TOLERANCES: dict[str, Tolerance] = {
     "fp32": Tolerance(atol=1e-5, rtol=1e-4, scale=2e-5),
     "fp16": Tolerance(atol=1e-3, rtol=1e-2, scale=1e-2),
 }
+
+
+#: values this many times the typical one are outliers: what they are says nothing of the others' rounding
+_OUTLIER = 100.0
+
+
+def extent(values: Array) -> float:
+    """The largest magnitude of an output that is no outlier, finite values only; 0 for none.
+
+    A mask's -1e9 or a lone huge element would lend every other element a tolerance beyond its own size. So the largest
+    counts up to 100 times the typical magnitude (the lower quartile of the distinct ones that are not 0), or up to 1:
+    of probabilities, most of which are next to nothing, the largest is no outlier.
+    """
+    sizes = np.abs(values[np.isfinite(values)].astype(np.float64))
+    sizes = np.unique(sizes[sizes > 0])
+    if sizes.size == 0:
+        return 0.0
+    typical = float(sizes[(sizes.size - 1) // 4])
+    return min(float(sizes[-1]), max(_OUTLIER * typical, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +105,10 @@ def difference(name: str, got: Array, want: Array, tolerance: Tolerance) -> Diff
         return Difference(output=name, nonfinite=nonfinite)
     gap = np.abs(af - bf)
     top = float(np.abs(bf).max())
-    beyond = int(np.count_nonzero(gap > tolerance.atol + tolerance.rtol * np.abs(bf) + tolerance.scale * top))
+    allowed = tolerance.atol + tolerance.rtol * np.abs(bf)
+    if tolerance.scale:
+        allowed += tolerance.scale * np.maximum(np.abs(bf), extent(bf))
+    beyond = int(np.count_nonzero(gap > allowed))
     worst = float(gap.max())
     snr, cosine = _agreement(af, bf)
     return Difference(
@@ -129,7 +151,7 @@ class Decision:
 
 
 #: a changed decision is a near-tie when its margin is within twice the largest difference, which counts up to this
-#: share of the largest score only: with garbage, everything would be near.
+#: share of the scores' extent only: with garbage, everything would be near.
 TIE_SHARE = 0.01
 
 
@@ -142,7 +164,7 @@ def changed_decisions(call: str, got: Array, want: Array, *, max_abs: float) -> 
     """
     if got.shape != want.shape or want.ndim == 0 or want.shape[-1] == 0:
         return []
-    slack = min(max_abs, TIE_SHARE * float(np.abs(want).max(initial=0.0)))
+    slack = min(max_abs, TIE_SHARE * extent(want))
     a, b = got.reshape(-1, got.shape[-1]), want.reshape(-1, want.shape[-1])
     before, after = b.argmax(-1), a.argmax(-1)
     found = []

@@ -24,8 +24,9 @@ from typing import Any
 
 from build.cache import write_atomic
 from build.capture.checks import refuse_training_mode
-from build.errors import EdgeportError, LoweringError
+from build.errors import EdgeportError, InputError, LoweringError
 from build.program import call, signature_of
+from build.verify.check import signature_problems
 from build.verify.compare import Tolerance, difference
 from build.verify.nonfinite import Watch
 from targets.contract import LowerRequest
@@ -109,7 +110,9 @@ def run_case(name: str, target: str) -> Outcome:
             refused = [f for f in module.preflight(program, signature) if f.verdict == "refused"]
             if refused:
                 first = refused[0]
-                return end("clear-error", f"preflight: {first.subject}: {first.why} [{first.source}] {first.remedy}")
+                clear = bool(first.why and first.remedy and (first.source or first.kind != "op"))
+                text = f"preflight: {first.subject}: {first.why} [{first.source}] {first.remedy}"
+                return end("clear-error" if clear else "UNCLEAR", text)
             reference = call(reload())
             out = Path(folder) / "out"
             out.mkdir()
@@ -118,12 +121,10 @@ def run_case(name: str, target: str) -> Outcome:
             )
             runner = module.load(out, lowered.files, signature)
             if lowered.narrowed:
-                return end("NARROWED" if not lowered.warnings else "clear-error", f"narrowed: {lowered.narrowed}")
-            declared = runner.signature()
-            if [s.name for s in declared.inputs + declared.outputs] != [
-                s.name for s in signature.inputs + signature.outputs
-            ]:
-                return end("WRONG", f"names {declared} for {signature}")
+                return end("NARROWED", f"{lowered.narrowed}")
+            unlike = signature_problems(runner.signature(), signature)
+            if unlike:
+                return end("WRONG", "; ".join(unlike))
             watch = Watch(reload, signature, lowered.nan_unsafe)
             tolerance = Tolerance(atol=case.tolerance, rtol=case.tolerance)
             for args in (case.args, *case.extra):
@@ -133,7 +134,10 @@ def run_case(name: str, target: str) -> Outcome:
                     s.name: t.detach().clone().contiguous().numpy()
                     for s, t in zip(signature.inputs, leaves, strict=True)
                 }
-                got = runner.run(feed)
+                try:
+                    got = runner.run(feed)
+                except InputError as error:  # the input lies inside the declared range
+                    return end("WRONG", f"refused {[tuple(t.shape) for t in leaves]}: {error}")
                 for spec, expected in zip(signature.outputs, want, strict=True):
                     d = difference(spec.name, got[spec.name], expected, tolerance)
                     only_nonfinite = d.nonfinite and not d.beyond and not d.problem
@@ -144,8 +148,8 @@ def run_case(name: str, target: str) -> Outcome:
                         return end("WRONG", f"{d} at input shapes {shapes}")
             return end("correct", f"with a warning: NaN through {watch.named}" if watch.named else "")
         except EdgeportError as error:
-            clear = isinstance(error, LoweringError) and bool(error.remedy) and bool(error.op or error.source)
-            return end("clear-error" if clear or error.code == "bad-input" else "UNCLEAR", f"{error.code}: {error}")
+            clear = isinstance(error, (LoweringError, InputError)) and bool(error.remedy and (error.op or error.source))
+            return end("clear-error" if clear else "UNCLEAR", f"{error.code}: {error}")
         except Exception as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             return end(
