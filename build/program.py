@@ -168,11 +168,20 @@ def call(program: ExportedProgram) -> Any:
     """A function from a list of input tensors (in order) to the list of output tensors (in order), in eager PyTorch.
 
     The program's own guards are enforced: a size outside its range raises.
+
+    Raises:
+        InputError: torch cannot make a module of it; what is in a file need not fit together.
     """
     import torch
     import torch.utils._pytree as pytree
 
-    module = program.module()
+    try:
+        module = program.module()
+    except Exception as error:
+        raise InputError(
+            f"torch cannot run this program: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+            remedy="Export it again; if this file came from torch.export.save as it is, report it to PyTorch.",
+        ) from error
     in_spec = program.call_spec.in_spec
 
     def run(tensors: list[Any]) -> list[Any]:

@@ -51,6 +51,19 @@ def test_a_newer_archive_and_a_newer_schema_name_torch(saved: dict[str, tuple[Pa
     refused(unknown, "new_field", "newer torch")
 
 
+def test_two_inputs_of_one_name_are_refused(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
+    found = []
+    for name, (path, _) in saved.items():
+        entries = entries_of(path)
+        model = json.loads(entries["program/models/model.json"])
+        call = model["graph_module"]["module_call_graph"][0]["signature"]
+        if len(call["forward_arg_names"] or ()) > 1:
+            call["forward_arg_names"] = [call["forward_arg_names"][0]] * len(call["forward_arg_names"])
+            entries["program/models/model.json"] = json.dumps(model).encode()
+            found.append(refused(write(tmp_path / f"{name}.pt2", entries), "two inputs have one name"))
+    assert found
+
+
 def test_an_unknown_op_is_named(saved: dict[str, tuple[Path, Any]], tmp_path: Path) -> None:
     path, _ = saved["conv"]
     absent = edit(path, tmp_path / "a.pt2", "models/model.json", "aten.relu.default", "aten.relu_nine.default")

@@ -119,6 +119,8 @@ def _check_text(model: dict[str, Any], label: str, *, trust: bool) -> None:
             if key in _VALUE_TABLES and isinstance(value, dict):
                 for name in value:
                     grammar.check_identifier(name, where)
+            if key == "forward_arg_names" and isinstance(value, list) and len(set(map(str, value))) != len(value):
+                raise UntrustedInputError(f"{where}: two inputs have one name", remedy=DAMAGED)
             continue
         if key == "expr_str":
             grammar.check_expression(value, where)
