@@ -23,6 +23,8 @@ LICENCES = "licences"
 HARNESS = "harness"
 #: licences of models whose text is at hand, by SPDX identifier
 _TEXTS = {"Apache-2.0": ROOT / "LICENSE"}
+#: platforms whose artifacts the native harness cannot run, and what measures them: Python beside the runtime's package.
+_FROM_CHECKOUT = {"pc": "nox -s bench-pc", "apple": "nox -s bench-apple, on a Mac"}
 _FIND = "import importlib.util as u, sys; print(u.find_spec(sys.argv[1]).submodule_search_locations[0])"
 
 
@@ -153,7 +155,7 @@ def harness(chosen: Chosen, contract: Mapping[str, Any], folder: Path) -> tuple[
     """The measuring harness of a platform: path in the bundle -> file, and which are programs.
 
     Raises:
-        InputError: there is none for this platform.
+        InputError: there is none for this platform that could be enclosed.
         MissingToolError: it cannot be built here.
         GateError: the page for browsers has grown beyond its budget.
     """
@@ -163,9 +165,13 @@ def harness(chosen: Chosen, contract: Mapping[str, Any], folder: Path) -> tuple[
         return {
             f"{HARNESS}/web/{name}": path for name, path in webpage.make(chosen, contract, folder).items()
         }, frozenset()
-    arch = {"android": "aarch64", "linux-arm64": "aarch64", "pc": "x86_64"}.get(chosen.platform)
+    arch = {"android": "aarch64", "linux-arm64": "aarch64"}.get(chosen.platform)
     if arch is None:
-        raise InputError(f"there is no harness for {chosen.platform}", remedy="Leave --harness out.")
+        how = _FROM_CHECKOUT.get(chosen.platform)
+        raise InputError(
+            f"there is no harness for {chosen.platform} that could be enclosed",
+            remedy="Leave --harness out" + (f", and measure from a checkout: {how}" if how else "."),
+        )
     built = ensure(arch)
     files = {f"{HARNESS}/{arch}/{name}": built.folder / name for name in [*built.files, BUNDLE]}
     programs = {f"{HARNESS}/{arch}/{engine['program']}" for engine in built.engines.values()}

@@ -47,7 +47,9 @@ def test_a_bundle_with_a_page_is_reproduced(copy: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["differing"] == []
 
 
-@pytest.mark.parametrize("platform", ["apple"])
+@pytest.mark.parametrize("platform", ["apple", "pc"])
 def test_a_platform_without_a_harness_says_so(copy: Path, platform: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert bundle(copy, platform, "--harness", "--precisions", "fp32") == 2
-    assert f"there is no harness for {platform}" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"there is no harness for {platform}" in told
+    assert f"measure from a checkout: nox -s bench-{platform}" in told
