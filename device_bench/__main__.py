@@ -45,6 +45,7 @@ def _run(options: LabOptions) -> int:
     folder = None
     if options.resume:
         folder, options = runs.resume(options)
+    platform.check(options)
     broken: list[str] = []
     found = _artifacts(options, platform, broken)
     for line in broken:

@@ -55,6 +55,40 @@ class Artifact:
         raise InputError(f"{self.label}: the artifact has no entry point for sizes {dict(sizes)}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What a build left behind, whether or not it went well."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    record: ProgramRecord
+    program_folder: Path
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is an artifact to measure."""
+        return self.manifest["status"] in manifests.OK
+
+    @property
+    def label(self) -> str:
+        """``digits_cnn executorch int8-static``."""
+        return f"{self.manifest['model']} {self.manifest['target']} {self.manifest['precision']}"
+
+    @property
+    def ending(self) -> str:
+        """How the build ended: ``ok``, ``failed:metric: it lost 5 of 100``."""
+        error = self.manifest.get("error")
+        return str(self.manifest["status"]) + (f": {error['message']}" if error else "")
+
+    def artifact(self) -> Artifact:
+        """The artifact, its files being what the manifest says.
+
+        Raises:
+            InputError: they are not.
+        """
+        return _artifact(self.folder, self.manifest, self.record, self.program_folder)
+
+
 def find(
     out: Path,
     *,
@@ -73,8 +107,25 @@ def find(
         InputError: one is missing, failed to build (without ``broken``, or all did), or its file is not what its
             manifest says.
     """
+    every = built(out, models=models, targets=targets, precisions=precisions, build_session=build_session)
+    failures = [f"{b.label} cannot be measured: its build ended with {b.ending}" for b in every if not b.ok]
+    found = [b.artifact() for b in every if b.ok]
+    if failures and (broken is None or not found):
+        raise InputError(failures[0])
+    if broken is not None:
+        broken += failures
+    return found
+
+
+def built(
+    out: Path, *, models: Sequence[str], targets: Sequence[str], precisions: Sequence[str], build_session: str
+) -> list[Built]:
+    """What the builds of every combination left behind, in order; at least one.
+
+    Raises:
+        InputError: one was never built, or no target has such a precision.
+    """
     found = []
-    failures = []
     for model in models:
         program_folder = out / model / "program"
         if not program_folder.is_dir():
@@ -92,23 +143,10 @@ def find(
                     raise InputError(
                         f"{model} {target} {precision} is not built", remedy=_remedy(build_session, model, precisions)
                     )
-                if value["status"] not in manifests.OK:
-                    failures.append(_failure(value))
-                    continue
-                found.append(_artifact(folder, value, record, program_folder))
-    if failures and (broken is None or not found):
-        raise InputError(failures[0])
-    if broken is not None:
-        broken += failures
+                found.append(Built(folder=folder, manifest=value, record=record, program_folder=program_folder))
     if not found:
         raise InputError("there is nothing to measure: no target has this precision")
     return found
-
-
-def _failure(value: Mapping[str, Any]) -> str:
-    label = f"{value['model']} {value['target']} {value['precision']}"
-    why = f": {value['error']['message']}" if value.get("error") else ""
-    return f"{label} cannot be measured: its build ended with {value['status']}{why}"
 
 
 def _artifact(folder: Path, value: Mapping[str, Any], record: ProgramRecord, program_folder: Path) -> Artifact:

@@ -102,6 +102,15 @@ class Platform(Protocol):
         """Its own options; their values are ``LabOptions.own``."""
         ...
 
+    def check(self, options: LabOptions) -> None:
+        """Look at the options, and at whether this machine can measure at all, before anything else is done.
+
+        Raises:
+            InputError: they ask for what there is not here.
+            MissingToolError: this is no machine for it.
+        """
+        ...
+
     def runs(self, artifact: Artifact, variant: str) -> bool:
         """Whether an artifact has this way of running here."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,9 +82,8 @@ def parser(session: str) -> argparse.ArgumentParser:
     how.add_argument("--affinity", metavar="CPU,CPU", default="", help="pin the harness to these CPUs")
     how.add_argument("--batch", type=int, metavar="N", help="batch of the timed call, where it is dynamic")
     if platform.VARIANTS != ("",):
-        how.add_argument(
-            "--variants", metavar="V,V", default=platform.VARIANTS[0], help=f"of {', '.join(platform.VARIANTS)}"
-        )
+        words = f"of {', '.join(platform.VARIANTS)}; {every_word(platform.VARIANTS)}: each of them"
+        how.add_argument("--variants", metavar="V,V", default=platform.VARIANTS[0], help=words)
     how.add_argument("--sweep", nargs="+", default=[], metavar="NAME=N,N", help="batch=1,4,16 threads=1,2: each point")
     how.add_argument("--keep-p95", type=float, metavar="MS", help="name the largest batch of a sweep that keeps it")
     how.add_argument("--sustained", type=float, metavar="MINUTES", help="one long loop in place of the repeats")
@@ -200,16 +199,22 @@ def _names(text: str, what: str, known: Iterable[str]) -> tuple[str, ...]:
     if all_names == [""]:
         return ("",)
     names = tuple(dict.fromkeys(w.strip() for w in text.split(",") if w.strip()))
-    if names == ("all",):
+    every = every_word(all_names)
+    if names == (every,):
         return tuple(all_names)
     for name in names:
         if name not in all_names:
             close = difflib.get_close_matches(name, all_names, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"no {what} is named '{name}'", remedy=f"Here: {', '.join(all_names)}, all.{hint}")
+            raise InputError(f"no {what} is named '{name}'", remedy=f"Here: {', '.join(all_names)}, {every}.{hint}")
     if not names:
         raise InputError(f"--{what}s names nothing")
     return names
+
+
+def every_word(names: Sequence[str]) -> str:
+    """What asks for each of these: ``all``, where that is none of them itself (Core ML has a unit of that name)."""
+    return "every" if "all" in names else "all"
 
 
 def _cpus(text: str) -> tuple[int, ...]:

@@ -104,20 +104,57 @@ def test_elsewhere_it_says_that_it_needs_a_mac_and_what_was_verified(out: Path, 
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="there is a Core ML here, and it is measured")
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [("failed:metric", "top1_accuracy fell by 0.2"), ("unverified", "the evaluator does not know operation 'erf'")],
+)
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_build_that_went_wrong_is_a_line_of_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: str, message: str, alone: bool
+) -> None:
+    out = make_out(tmp_path / "out", targets=("coreml",), precisions=("fp32", "fp16"))
+    for precision in ("fp32", "fp16"):
+        folder = out / "digits_cnn" / "coreml" / precision
+        value = manifest.read(folder)
+        assert value is not None
+        value |= _VERIFIED
+        if precision == "fp16" or alone:  # as a build leaves it that got no further than that
+            del value["verification"], value["contract"]
+            value |= {"status": status, "error": {"code": status, "message": message}}
+        manifest.write(folder, value)
+    arguments = ["bench-apple", "--out", str(out), "--precisions", "fp32,fp16", "--json", str(tmp_path / "r.json")]
+    assert lab.main(arguments) == MissingToolError.exit_code
+    told = capsys.readouterr()
+    assert "nothing was measured" in told.err
+    assert f"  digits_cnn coreml fp16: {status}: {message}\n" in told.out
+    assert ("digits_cnn coreml fp32: ok" in told.out) is not alone
+    value = json.loads((tmp_path / "r.json").read_text())
+    assert value["error"]["code"] == MissingToolError.code
+    fp32, fp16 = value["verified"]
+    assert (fp16["status"], fp16["error"]["message"], fp16["verification"]) == (status, message, None)
+    assert fp32["status"] == (status if alone else "ok")
+
+
 def test_a_missing_artifact_comes_first(out: Path) -> None:
-    with (
-        pytest.raises(InputError, match="fp16 is not built"),
-        apple.places(cli.parse("bench-apple", ["--out", str(out), "--precisions", "fp16"])),
-    ):
-        pass
+    with pytest.raises(InputError, match="fp16 is not built"):
+        apple.check(cli.parse("bench-apple", ["--out", str(out), "--precisions", "fp16"]))
 
 
 def test_threads_are_core_mls_own(out: Path) -> None:
-    with (
-        pytest.raises(InputError, match="chooses its own threads"),
-        apple.places(cli.parse("bench-apple", ["--out", str(out), "--sweep", "threads=1,2"])),
-    ):
-        pass
+    with pytest.raises(InputError, match="chooses its own threads"):
+        apple.check(cli.parse("bench-apple", ["--out", str(out), "--sweep", "threads=1,2"]))
+
+
+def test_the_unit_named_all_can_be_measured_alone() -> None:
+    def units(*arguments: str) -> list[str]:
+        return [p.variant for p in cli.parse("bench-apple", [*arguments]).points]
+
+    assert units() == units("--variants", "all") == ["all"]
+    assert units("--variants", "every") == ["all", "cpu", "cpu_gpu", "cpu_ane"]
+    with pytest.raises(InputError, match="no variant is named 'gpu'") as refused:
+        units("--variants", "gpu")
+    assert "Here: all, cpu, cpu_gpu, cpu_ane, every." in str(refused.value)
 
 
 class Fake(PythonHarness):
@@ -148,6 +185,7 @@ def test_a_whole_run_with_the_stand_in(out: Path, tmp_path: Path, monkeypatch: p
         yield [HostPlace(options.out, "mac", "", why_emulated=WHY)]
 
     monkeypatch.setattr(apple, "places", places)
+    monkeypatch.setattr(apple, "check", lambda options: None)
     monkeypatch.setattr(apple, "harness_of", Fake)
     code = lab.main(
         ["bench-apple", "--out", str(out), "--results", str(tmp_path), "--variants", "all,cpu", "--seed", "1", *QUICK]

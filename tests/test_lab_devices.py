@@ -173,6 +173,15 @@ def test_options_that_make_no_sense_are_refused(arguments: list[str], message: s
         cli.parse("bench-android", arguments)
 
 
+def test_a_gpu_in_a_browser_has_no_threads_to_choose() -> None:
+    web = load("bench-web")
+    web.check(cli.parse("bench-web", ["--variants", "wasm", "--threads", "2"]))
+    web.check(cli.parse("bench-web", ["--variants", "all"]))
+    for arguments in (["--threads", "2"], ["--sweep", "threads=1,2"]):
+        with pytest.raises(InputError, match="on webgpu they would change nothing"):
+            web.check(cli.parse("bench-web", ["--variants", "all", *arguments]))
+
+
 def test_options() -> None:
     found = cli.parse("bench-android", ["--serial", "A", "--serial", "B", "--precisions", "all", "--threads", "4"])
     assert found.serials == ("A", "B")

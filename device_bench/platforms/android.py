@@ -10,12 +10,23 @@ from typing import TYPE_CHECKING
 from device_bench.devices import adb
 from device_bench.devices.base import Place
 from device_bench.emulator.launch import emulated_devices
-from device_bench.platforms.native import TARGETS, VARIANTS, harness, host_outputs, runs
+from device_bench.platforms.native import TARGETS, VARIANTS, check, harness, host_outputs, runs
 
 if TYPE_CHECKING:
     from device_bench.options import LabOptions
 
-__all__ = ["BUILDER", "PLATFORM", "TARGETS", "VARIANTS", "add_options", "harness", "host_outputs", "places", "runs"]
+__all__ = [
+    "BUILDER",
+    "PLATFORM",
+    "TARGETS",
+    "VARIANTS",
+    "add_options",
+    "check",
+    "harness",
+    "host_outputs",
+    "places",
+    "runs",
+]
 
 PLATFORM = "android"
 BUILDER = "build-android"

@@ -14,7 +14,7 @@ from build.errors import InputError, MissingToolError
 from build.manifest import failure
 from build.protocol import error_to_json
 from device_bench import artifacts
-from device_bench.artifacts import Artifact
+from device_bench.artifacts import Artifact, Built
 from device_bench.devices.base import Facts, Place
 from device_bench.job import Data
 from device_bench.platforms.python_host import HostPlace, PythonHarness
@@ -29,7 +29,7 @@ TARGETS = ("coreml",)
 #: which compute units Core ML may use; what it did use is in a measurement's details.
 VARIANTS = ("all", "cpu", "cpu_gpu", "cpu_ane")
 #: of a manifest: what is told where nothing can be measured.
-_TOLD = ("model", "target", "precision", "status", "verification", "contract", "inputs", "outputs")
+_TOLD = ("model", "target", "precision", "status", "error", "verification", "contract", "inputs", "outputs")
 
 
 def add_options(group: argparse._ArgumentGroup) -> None:
@@ -41,13 +41,12 @@ def runs(artifact: Artifact, variant: str) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def places(options: LabOptions) -> Iterator[list[Place]]:
-    """This Mac.
+def check(options: LabOptions) -> None:
+    """Whether this is a Mac; elsewhere, what was verified of the artifacts is printed.
 
     Raises:
-        MissingToolError: it is none; what was verified of the artifacts is printed.
-        InputError: settings that Core ML does not have.
+        MissingToolError: it is none.
+        InputError: settings that Core ML does not have; off a Mac also an artifact that was never built.
     """
     if any(p.threads != 1 for p in options.points):
         raise InputError("Core ML chooses its own threads: --threads and --sweep threads= mean nothing here")
@@ -56,7 +55,7 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
             f"Core ML runs on macOS, this is {sys.platform}: nothing was measured",
             remedy="Copy the output folder to a Mac, and run bench-apple there.",
         )
-        found = _artifacts(options)
+        found = _built(options)
         print("\n".join(verified(found)), flush=True)
         if options.json is not None:
             value = {
@@ -64,28 +63,46 @@ def places(options: LabOptions) -> Iterator[list[Place]]:
                 "session": options.session,
                 "rows": [],
                 "error": failure(error_to_json(error)),
-                "verified": [{k: a.manifest[k] for k in _TOLD} for a in found],
+                # What failed has no verification, or only a part of one: what there is, and why it is not all.
+                "verified": [{k: b.manifest.get(k) for k in _TOLD} for b in found],
             }
             write_atomic(options.json, json.dumps(value, indent=1) + "\n")
         raise error
+
+
+@contextlib.contextmanager
+def places(options: LabOptions) -> Iterator[list[Place]]:
+    """This Mac."""
     yield [HostPlace(options.out, "mac", "")]
 
 
-def _artifacts(options: LabOptions) -> list[Artifact]:
-    return artifacts.find(
+def _built(options: LabOptions) -> list[Built]:
+    """Everything that was asked for and built; the files of what went well are what was built.
+
+    Raises:
+        InputError: one was never built, or its files changed.
+    """
+    found = artifacts.built(
         options.out,
         models=options.models,
         targets=options.targets,
         precisions=options.precisions,
         build_session=BUILDER,
     )
+    for one in found:
+        if one.ok:
+            one.artifact()
+    return found
 
 
-def verified(found: Sequence[Artifact]) -> list[str]:
-    """What the build checked of each package, for people: a paragraph each, and what nobody checked."""
+def verified(found: Sequence[Built]) -> list[str]:
+    """What the build checked of each package, for people: a paragraph each, and what nobody checked.
+
+    A build that did not go well is one line with its reason.
+    """
     lines = ["Verified when they were built:"]
-    for artifact in found:
-        lines += _paragraph(artifact.manifest)
+    for one in found:
+        lines += _paragraph(one.manifest) if one.ok else [f"  {one.label}: {one.ending}"]
     return [*lines, "Not verified here: Core ML's own runtime, times, memory, and which unit runs which operation."]
 
 

@@ -11,12 +11,23 @@ from typing import TYPE_CHECKING
 from build.errors import InputError
 from device_bench.devices import ssh
 from device_bench.devices.base import Place
-from device_bench.platforms.native import TARGETS, VARIANTS, harness, host_outputs, runs
+from device_bench.platforms.native import TARGETS, VARIANTS, check, harness, host_outputs, runs
 
 if TYPE_CHECKING:
     from device_bench.options import LabOptions
 
-__all__ = ["BUILDER", "PLATFORM", "TARGETS", "VARIANTS", "add_options", "harness", "host_outputs", "places", "runs"]
+__all__ = [
+    "BUILDER",
+    "PLATFORM",
+    "TARGETS",
+    "VARIANTS",
+    "add_options",
+    "check",
+    "harness",
+    "host_outputs",
+    "places",
+    "runs",
+]
 
 PLATFORM = "linux-arm64"
 BUILDER = "build-linux-arm64"

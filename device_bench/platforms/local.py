@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING
 
 from device_bench.devices.base import Place
 from device_bench.devices.local import local_device
-from device_bench.platforms.native import TARGETS, VARIANTS, harness, host_outputs, runs
+from device_bench.platforms.native import TARGETS, VARIANTS, check, harness, host_outputs, runs
 
 if TYPE_CHECKING:
     from device_bench.options import LabOptions
 
-__all__ = ["BUILDER", "PLATFORM", "TARGETS", "VARIANTS", "add_options", "harness", "host_outputs", "places", "runs"]
+__all__ = [
+    "BUILDER",
+    "PLATFORM",
+    "TARGETS",
+    "VARIANTS",
+    "add_options",
+    "check",
+    "harness",
+    "host_outputs",
+    "places",
+    "runs",
+]
 
 PLATFORM = "local"
 BUILDER = "build-linux-arm64"

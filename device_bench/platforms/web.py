@@ -41,6 +41,20 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def check(options: LabOptions) -> None:
+    """Whether every provider has what is asked for.
+
+    Raises:
+        InputError: a number of threads, for a provider that computes on a GPU.
+    """
+    others = dict.fromkeys(p.variant for p in options.points if p.variant != "wasm" and p.threads != 1)
+    if others:
+        raise InputError(
+            f"--threads and --sweep threads= are of wasm: on {', '.join(others)} they would change nothing",
+            remedy="Leave them out, or measure --variants wasm in a run of its own.",
+        )
+
+
 def runs(artifact: Artifact, variant: str) -> bool:
     """Every artifact is tried on every provider: one that a runtime can't take fails, and says so."""
     return artifact.target in TARGETS and variant in VARIANTS
