@@ -14,7 +14,7 @@ _LOW_BATTERY = 20.0
 #: share of the cores that something else may keep busy.
 _OTHER_LOAD = 0.5
 #: warnings about times, which mean nothing on an emulated device anyway.
-_OF_TIMES = ("throttled", "other-load", "timer", "governor", "no-sensor")
+_OF_TIMES = ("throttled", "other-load", "timer", "governor", "no-sensor", "throughput-threads")
 #: share of an inference that reading the clock may cost.
 _TIMER_SHARE = 0.01
 #: share of an inference that one step of the clock may be.
@@ -82,6 +82,11 @@ def find_warnings(
         found.append(
             ("threads", f"{busy} threads did the work, {wanted} were asked for", "The model may be too small for more.")
         )
+    told, usable = result["threads"]["runtime"], len(result["settings"]["affinity"]) or cores
+    # Throughput is a figure of the whole machine only where all of it computes, and the default is one thread.
+    if value["measurement"]["variant"] == "throughput" and told is not None and usable and told < usable:
+        few = f"this is the throughput of {told} of {usable} cores"
+        found.append(("throughput-threads", few, f"Add --threads {usable} for that of all."))
     if result["timer_cost_ns"] * 2 > _TIMER_SHARE * statistics.p50_ms * 1e6:
         found.append(("timer", "reading the clock is more than 1 % of an inference", "Measure a larger --batch."))
     step = result.get("timer_step_ns") or 0

@@ -11,6 +11,7 @@ from build.budgets import from_mapping, read_budgets
 from build.errors import DeviceError, GateError, RejectedResultError
 from build.record import ProgramRecord
 from device_bench import measurement
+from device_bench.job import BATCH, evaluation_calls
 from device_bench.lab import Work
 from device_bench.measurement import Cell
 from device_bench.options import LabOptions
@@ -48,9 +49,11 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
     platform = work.platform.PLATFORM
     p95, peak = _limits(work.options, platform, artifact.record.budgets)
     # A limit is of the call as the model's spec has it: the other points of a sweep over batches break none.
-    swept = len({p.batch for p in work.options.points}) > 1
+    swept = len({p.batch for p in work.options.points}) > 1 or work.options.keep_p95_ms is not None
     limit = None if swept else p95
     verdict = judge(measured, repeats=work.options.repeats, p95_ms=limit, peak_mb=peak, rules=work.options.rules)
+    # Why times do not count, whatever limits there are: a verdict on memory alone leaves that out.
+    doubts = judge(measured, repeats=work.options.repeats, rules=work.options.rules).reasons
     first = next((m for m in measured if m["status"] == "ok" and m["accuracy"]), None)
     return {
         "device": device,
@@ -61,19 +64,29 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
         "artifact_sha256": artifact.sha256,
         "platform": platform,
         "device_class": work.options.device_class,
-        "counts": not swept and not judge(measured, repeats=work.options.repeats, rules=work.options.rules).reasons,
+        "counts": not swept and not doubts,
+        "doubts": list(doubts),
         "emulated": any(m["emulated"] for m in measured),
         "limits": {"p95_ms": p95, "peak_mb": peak},
         "verdict": verdict.to_json(),
+        # What the runtime says it computes with; None where it does not say, or has no such threads (a GPU, Core ML).
+        "runtime_threads": next((m["threads"]["runtime"] for m in measured if m["status"] == "ok"), None),
         "per_second": min((m["statistics"]["per_second"] for m in measured if m["status"] == "ok"), default=None),
         "sustained": sustained(work.options, measured),
         "accuracy": None if first is None else first["accuracy"],
         "host": None if first is None else first["host"],
+        "checked_batches": [] if first is None else _checked_batches(artifact.record),
         "errors": [m["error"] for m in measured if m["status"] != "ok"],
         "warnings": _distinct(w for m in measured for w in m["warnings"]),
         "files": [c.file for c in cells if (work.folder / c.file).is_file()],
         "missing": missing,
     }
+
+
+def _checked_batches(record: ProgramRecord) -> list[int]:
+    """The batches of the calls whose outputs are compared; none where the program has no such dimension."""
+    symbols = [s for s, name in record.symbols.items() if name == BATCH]
+    return sorted({c.sizes[s] for c in evaluation_calls(record) for s in symbols if s in c.sizes})
 
 
 def sustained(options: LabOptions, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

@@ -140,7 +140,9 @@ def _noise(good: Sequence[Mapping[str, Any]], rules: Rules) -> list[str]:
         if slow is not None:
             found.append(f"throttled in repeat {m['measurement']['repeat']}: {slow}")
     tails = sorted(m["statistics"]["p95_ms"] for m in good)
-    if len(tails) > 1:
+    if 0 in tails:
+        found.append("a p95 of 0 ms is below the clock's step")
+    elif len(tails) > 1:
         spread = (tails[-1] - tails[0]) / tails[len(tails) // 2]
         if spread > rules.max_spread:
             found.append(f"the repeats' p95 differ by {spread:.0%}, more than {rules.max_spread:.0%}")

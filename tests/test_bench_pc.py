@@ -82,6 +82,8 @@ def test_a_run_of_both_hints_and_a_device_that_is_not_there(out: Path, tmp_path:
         assert details["inference_precision"] == "f32"
         assert details["inference_threads"] == value["threads"]["runtime"] == 1
         assert details["streams"] >= 1
+        few = value["measurement"]["variant"] == "throughput" and value["device"]["cores"] > 1
+        assert ("throughput-threads" in {w["code"] for w in value["warnings"]}) is few
         # Each in a fresh process: the second found what the first left in the cache.
         assert details["cache_was_used"] is True
         assert details["loaded_from_cache"] is False
@@ -92,16 +94,40 @@ def test_a_run_of_both_hints_and_a_device_that_is_not_there(out: Path, tmp_path:
 
 
 def test_a_sweep_has_every_point(out: Path, tmp_path: Path) -> None:
-    done = lab(out, tmp_path, "--sweep", "batch=1,8", "threads=1,2", "--keep-p95", "1000")
+    done = lab(out, tmp_path, "--sweep", "batch=1,8", "threads=1,2", "--keep-p95", "1000", "--min-runs", "120")
     assert done.returncode == 0, done.stderr
     (summary,) = tmp_path.glob("run-*/summary.json")
     value = json.loads(summary.read_text())
     assert sorted((r["threads"], r["batch"]) for r in value["rows"]) == [(1, 1), (1, 8), (2, 1), (2, 8)]
+    doubted = {(r["threads"], r["batch"]) for r in value["rows"] if r["doubts"]}  # a busy machine may leave some
     for series in value["sweep"]:
         assert [p["batch"] for p in series["points"]] == [1, 8]
         assert all(p["p50_ms"] and p["p95_ms"] and p["per_second"] for p in series["points"])
-        assert series["largest_batch"] == 8
-    assert done.stdout.count("largest batch with a p95 of at most 1000 ms: 8") == 2
+        one, eight = ((series["threads"], batch) in doubted for batch in (1, 8))
+        assert series["largest_batch"] == (None if one else 1 if eight else 8)
+        assert series["word"] == ("INCONCLUSIVE" if one or eight else "PASS")
+        assert (series["checked_batches"], series["unchecked_batches"]) == ([1], [8])
+    assert done.stdout.count("largest batch with a p95 of at most 1000 ms: ") == 2
+    assert done.stdout.count("outputs were compared at batch 1, not at batch 8") == 2
+    assert {r["runtime_threads"] for r in value["rows"]} == {1, 2}
+
+
+def test_a_named_p95_takes_the_budgets_place_for_one_batch_too(tmp_path: Path) -> None:
+    out = make_out(tmp_path / "out", targets=("openvino",), budgets=[{"platform": "pc", "p95_ms": 0.000001}])
+    done = lab(out, tmp_path / "results", "--sweep", "batch=8", "--keep-p95", "100000", "--min-runs", "120")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (summary,) = (tmp_path / "results").glob("run-*/summary.json")
+    (series,) = json.loads(summary.read_text())["sweep"]
+    assert (series["limit_ms"], [p["batch"] for p in series["points"]]) == (100000, [8])
+    assert series["word"] in ("PASS", "INCONCLUSIVE")  # a busy machine may leave a doubt
+
+
+@pytest.mark.parametrize("threads", [("--threads", "2"), ("--sweep", "threads=1,2")])
+def test_threads_are_the_cpus(out: Path, tmp_path: Path, threads: tuple[str, str]) -> None:
+    done = lab(out, tmp_path, "--device", "CPU,GPU.1,NPU", *threads)
+    assert done.returncode == InputError.exit_code
+    assert "are of the CPU: on GPU.1, NPU they would change nothing" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("device", "message"), [("TPU", "no device of that name"), (" , ", "names nothing")])
@@ -167,6 +193,26 @@ def test_other_weights_are_another_artifact(artifact: Artifact) -> None:
     changed = json.loads(json.dumps(artifact.manifest))
     next(f for f in changed["files"] if f["path"] == "model.bin")["sha256"] = "0" * 64
     assert manifest.identity(changed) != artifact.sha256 == manifest.identity(artifact.manifest)
+
+
+class WithoutCache(PcHarness):
+    """The PC harness on a machine where the model cache does not work."""
+
+    def _run(self, arguments: list[str], timeout: float) -> object:
+        if "cache_dir" in json.loads(Path(arguments[0]).read_text())["options"]:
+            raise HarnessError("the cache is broken")
+        return super()._run(arguments, timeout)
+
+
+def test_a_cache_that_cannot_be_measured_spoils_no_measurement(
+    out: Path, artifact: Artifact, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = measured(WithoutCache("CPU"), out, artifact, evaluate=True)
+    assert len(run.result["samples_ns"]) >= 20
+    assert run.outputs is not None
+    assert run.details["cache_problem"] == "not measured: the cache is broken"
+    assert "cache_was_used" not in run.details
+    assert "the model cache was not measured: the cache is broken" in capsys.readouterr().err
 
 
 class Misbehaving(PcHarness):

@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 
 from build.errors import RejectedResultError
 from device_bench import harness_result, lookup, measurement, runs
+from device_bench.advice import find_warnings
+from device_bench.devices.base import Conditions
+from device_bench.gate import Gate
 from device_bench.statistics import nearest_rank, summarise
 from device_bench.verdict import Rules, judge
 
@@ -232,6 +235,14 @@ def test_too_few_samples_for_the_percentile() -> None:
     assert "60 samples are too few for a p95, which needs 100" in found.reasons
 
 
+@pytest.mark.parametrize("tails", [(0.0, 0.0, 0.0), (0.0, 0.0, 1.0), (1.0, 1.0, 0.0)])
+def test_a_p95_below_the_clocks_step_is_no_p95(tails: tuple[float, ...]) -> None:
+    repeats = [measured(i + 1, p95) for i, p95 in enumerate(tails)]
+    found = judge(repeats, repeats=3, p95_ms=9.0)
+    assert (found.word, found.reasons[-1]) == ("INCONCLUSIVE", "a p95 of 0 ms is below the clock's step")
+    assert judge(repeats, repeats=3).reasons  # so it is no evidence either
+
+
 def test_a_charging_device_may_count_when_the_user_says_so() -> None:
     charging = condition(before={"charging": True})
     repeats = [measured(i, **charging) for i in (1, 2, 3)]
@@ -250,6 +261,23 @@ def test_a_damaged_measurement_is_not_read(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(RejectedResultError, match=reason):
             measurement.read(path)
+
+
+def warned(variant: str, runtime: int | None, cores: int, affinity: tuple[int, ...] = ()) -> list[str]:
+    value = {"emulated": False, "device": {"cores": cores}, "measurement": {"variant": variant}}
+    told = result(threads={"alive": 9, "busy": None, "runtime": runtime})
+    told["settings"] |= {"affinity": list(affinity)}
+    gate = Gate(celsius=30.0, sensor="battery", limit=38.0, waited_seconds=0.0, timed_out=False)
+    found = find_warnings(value, told, summarise(told["samples_ns"]), Conditions(celsius=30.0, sensor="battery"), gate)
+    return [f"{w['message']}. {w['advice']}" for w in found if w["code"] == "throughput-threads"]
+
+
+def test_throughput_on_a_part_of_the_cpu_says_so() -> None:
+    assert warned("throughput", 1, 8) == ["this is the throughput of 1 of 8 cores. Add --threads 8 for that of all."]
+    assert warned("throughput", 1, 8, affinity=(2, 3)) != warned("throughput", 1, 8) != []
+    for quiet in (warned("throughput", 8, 8), warned("throughput", 2, 8, (2, 3)), warned("latency", 1, 8)):
+        assert quiet == []
+    assert warned("throughput", None, 8) == []  # a GPU: its runtime tells of no threads
 
 
 def test_the_newest_figures_that_count_are_found(tmp_path: Path) -> None:

@@ -56,7 +56,9 @@ def _row(batch: int, p95: float | None, **changes: Any) -> dict[str, Any]:
         "batch": batch,
         "emulated": False,
         "limits": {"p95_ms": None, "peak_mb": None},
-        "verdict": {"p50_ms": p95, "p95_ms": p95},
+        "verdict": {"p50_ms": p95, "p95_ms": p95, "word": None, "reasons": []},
+        "doubts": [],
+        "checked_batches": [],
         "per_second": 1.0,
     }
     return row | changes
@@ -78,6 +80,9 @@ def test_the_largest_batch(
 ) -> None:
     (found,) = largest_batches([_row(b, t) for b, t in reversed(tails.items())], limit)
     assert (found["largest_batch"], found["why"]) == (largest, why)
+    words = {None: "FAIL", 1: "PASS", 4: "PASS", 16: "PASS"}
+    unmeasured = "INCONCLUSIVE" if None in tails.values() else words[largest]
+    assert found["word"] == (None if limit is None else unmeasured)
     assert [p["batch"] for p in found["points"]] == sorted(tails)
     assert sweep_lines([found])[0].startswith("d m litert fp32: largest batch")
 
@@ -96,7 +101,51 @@ def test_times_of_an_emulated_device_name_no_batch() -> None:
 def test_series_are_kept_apart() -> None:
     rows = [_row(b, float(b * t), threads=t) for b in (1, 2) for t in (1, 2)]
     assert [(s["threads"], s["largest_batch"]) for s in largest_batches(rows, 2.0)] == [(1, 2), (2, 1)]
-    assert largest_batches([_row(1, 1.0)], 2.0) == []
+
+
+def test_one_batch_is_a_question_where_a_p95_is_named() -> None:
+    assert largest_batches([_row(16, 1.0)], None) == []
+    (found,) = largest_batches([_row(16, 1.0)], 2.0)
+    assert (found["largest_batch"], found["word"]) == (16, "PASS")
+    (found,) = largest_batches([_row(16, 3.0)], 2.0)
+    assert sweep_lines([found])[0].endswith("at most 2 ms: none (batch 16 has a p95 of 3.000 ms)")
+
+
+_FAIL = {"word": "FAIL", "reasons": ["its outputs differ from this host's: call 'one'"], "p50_ms": 2.0, "p95_ms": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "word", "why"),
+    [
+        ({"verdict": _FAIL}, "PASS", "batch 4 fails: its outputs differ from this host's: call 'one'"),
+        (
+            {"doubts": ["throttled in repeat 3: the clock fell"]},
+            "INCONCLUSIVE",
+            "batch 4 has a p95 of 2.000 ms that does not count: throttled in repeat 3: the clock fell",
+        ),
+        (
+            {"doubts": ["2 of 3 repeats were measured (the connection broke)"]},
+            "INCONCLUSIVE",
+            "batch 4 has a p95 of 2.000 ms that does not count: 2 of 3 repeats were measured (the connection broke)",
+        ),
+    ],
+)
+def test_a_batch_that_fails_or_is_in_doubt_is_not_named(change: dict[str, Any], word: str, why: str) -> None:
+    (found,) = largest_batches([_row(1, 1.0), _row(4, 2.0, **change), _row(16, 3.0)], 9.0)
+    assert (found["largest_batch"], found["word"], found["why"]) == (1, word, why)
+    doubt = "INCONCLUSIVE: " if word == "INCONCLUSIVE" else ""
+    assert sweep_lines([found])[0].endswith(f"at most 9 ms: 1 ({doubt}{why})")
+    (found,) = largest_batches([_row(4, 2.0, **change), _row(16, 3.0)], 9.0)
+    assert (found["largest_batch"], found["word"]) == (None, "FAIL" if word == "PASS" else word)
+
+
+def test_it_is_said_at_which_batches_outputs_were_compared() -> None:
+    rows = [_row(1, 1.0, checked_batches=[1, 7]), _row(7, 1.0), _row(16, 1.0)]
+    (found,) = largest_batches(rows, 9.0)
+    assert (found["checked_batches"], found["unchecked_batches"]) == ([1, 7], [16])
+    assert "outputs were compared at batch 1, 7, not at batch 16" in sweep_lines([found])[1]
+    (found,) = largest_batches(rows[:2], 9.0)
+    assert len(sweep_lines([found])) == 1
 
 
 def _long(samples_ns: list[int], minutes: float) -> str:
