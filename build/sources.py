@@ -20,11 +20,15 @@ _CAPTURE_CODE = (
     "build/capture",
     "build/program.py",
     "build/archive.py",
+    "build/archive_writer.py",
     "build/untrusted",
     "build/calls.py",
+    "build/quantize/recognise.py",
     "build/record.py",
+    "models/spec.py",
     "targets/contract.py",
     "targets/checks.py",
+    "targets/precisions.py",
 )
 _RESERVED = ("program", "logs", "cache", "bundles")
 
