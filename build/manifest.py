@@ -11,7 +11,6 @@ from build.cache import key_of, list_files, sha256_file
 from build.errors import EXIT_CODES
 from build.record import REFERENCE, ProgramRecord
 from targets.checks import signature_to_json
-from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -38,7 +37,7 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
         "cost": record.cost,
         "inputs": signature["inputs"],
         "outputs": signature["outputs"],
-        "warnings": list(record.warnings),
+        "warnings": list(record.warnings_at(job["precision"])),
         "licence": record.licence,
         "files": [],
         "bytes": 0,
@@ -49,8 +48,8 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calibration(record: ProgramRecord, precision: str) -> dict[str, Any] | None:
-    found = record.calibration
-    if found is None or record.quantized or not PRECISIONS[precision].calibrated:
+    found = record.calibration_at(precision)
+    if found is None:
         return None
     return {"sha256": found.sha256, "calls": len(found.calls), "source": found.source}
 

@@ -147,12 +147,12 @@ _NOT_IN_ARTIFACTS = frozenset({"key", "files", "source", "calibration", "budgets
 def artifact_key(row: Row, record: ProgramRecord, environment: Environment, options: Options) -> str:
     """What an artifact is made from: program, reference and calibration data, code, toolchain, precision, gates."""
     wanted = PRECISIONS[row.precision]
-    calibration = record.calibration if wanted.calibrated and not record.quantized else None
+    calibration = record.calibration_at(row.precision)
     said = {k: v for k, v in record.to_json().items() if k not in _NOT_IN_ARTIFACTS}
     return key_of(
         program=said,  # labels, metric, tolerances and names too: they judge it, or stand in its manifest
         reference={k: v for k, v in record.files.items() if k != CALIBRATION},
-        calibration=None if calibration is None else calibration.sha256,
+        calibration=None if calibration is None else [calibration.sha256, calibration.warnings],
         mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
         target=row.target.name,
         code=code_of(row.target),

@@ -12,6 +12,7 @@ from typing import Any
 from build.errors import InputError
 from targets.checks import signature_from_json, signature_to_json
 from targets.contract import Signature
+from targets.precisions import PRECISIONS
 
 SCHEMA_VERSION = 1
 PROGRAM = "program.pt2"
@@ -43,11 +44,13 @@ class CalibrationRecord:
         sha256: of the values (names, dtypes, shapes, bytes), not of the file.
         calls: their ids, in order.
         source: where they come from: ``model``, ``calls`` (beside the program) or a file's name.
+        warnings: what is to be said of them, where they are used.
     """
 
     sha256: str
     calls: tuple[str, ...]
     source: str
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,15 @@ class ProgramRecord:
     versions: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
+    def calibration_at(self, precision: str) -> CalibrationRecord | None:
+        """The calibration of an artifact of this precision; None where none is used."""
+        return self.calibration if PRECISIONS[precision].calibrated and not self.quantized else None
+
+    def warnings_at(self, precision: str) -> tuple[str, ...]:
+        """What the manifest of an artifact of this precision must say of its program and of the calibration it used."""
+        used = self.calibration_at(precision)
+        return self.warnings if used is None else (*self.warnings, *used.warnings)
+
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -114,7 +126,8 @@ def read_record(folder: Path) -> ProgramRecord:
         value["calls"] = tuple(CallRecord(**c) for c in value["calls"])
         if value["calibration"] is not None:
             found = value["calibration"]
-            value["calibration"] = CalibrationRecord(**{**found, "calls": tuple(found["calls"])})
+            found |= {"calls": tuple(found["calls"]), "warnings": tuple(found.get("warnings", ()))}
+            value["calibration"] = CalibrationRecord(**found)
         value["budgets"] = tuple(value["budgets"])
         value["labels"], value["warnings"] = tuple(value["labels"]), tuple(value["warnings"])
         return ProgramRecord(**value)

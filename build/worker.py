@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
     folder, directory = Path(job["program"]), Path(job["directory"])
     record = read_record(folder)
     value = manifest.begin(record, job)
+    said = record.warnings_at(job["precision"])
     stage = "preflight"
 
     def enter(name: str) -> None:
@@ -47,13 +48,13 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
             folder=folder,
             precision=job["precision"],
             enter=enter,
-            lowered=lambda lowered, peak: value.update(_describe(record, lowered), lowering_peak_mb=peak),
+            lowered=lambda lowered, peak: value.update(_describe(said, lowered), lowering_peak_mb=peak),
         )
         made = maker.make(directory, tuple(job["keep_float"]), job["max_metric_drop"])
         if job["auto_mixed"] and PRECISIONS[job["precision"]].quantized and made.report.losses:
             enter("auto-mixed")
             made, value["auto_mixed"] = auto_mixed(maker, directory, made, job["max_metric_drop"])
-        value |= _describe(record, made.lowered) | _judge(made)
+        value |= _describe(said, made.lowered) | _judge(made)
         value["warnings"] += made.report.warnings
         raise_problems(made.report)
         enter("metric")
@@ -101,8 +102,8 @@ def refuse(target: Target, program: Any, record: ProgramRecord, name: str) -> No
         )
 
 
-def _describe(record: ProgramRecord, lowered: Lowered) -> dict[str, Any]:
-    """What a manifest says of an artifact before it is run."""
+def _describe(said: Sequence[str], lowered: Lowered) -> dict[str, Any]:
+    """What a manifest says of an artifact before it is run, after what it says of the program."""
     left = ", ".join(f"{op} ({n})" for op, n in lowered.unquantized.items())
     return {
         "main": lowered.files[0],
@@ -113,7 +114,7 @@ def _describe(record: ProgramRecord, lowered: Lowered) -> dict[str, Any]:
         "contract": dict(lowered.contract),
         "coverage": _coverage(lowered.coverage),
         "warnings": [
-            *record.warnings,
+            *said,
             *lowered.warnings,
             *(f"narrower range than the program's: {n}" for n in lowered.narrowed),
             *([f"stayed in floating point: {left}"] if left else []),

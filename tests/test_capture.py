@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import torch
 from torch import nn
 from torch.export import Dim
 
+from build import sources
 from build.archive import load_program, save_program
+from build.cache import ROOT
 from build.calls import Call, write_calls
 from build.capture.checks import odd_weights, refuse_training_mode
 from build.capture.export import export_module
@@ -271,6 +274,17 @@ def test_labels_of_the_programs_classes_make_a_metric(tmp_path: Path) -> None:
     assert (record.metric, record.warnings) == ("top1_accuracy", ())
 
 
+def test_a_label_on_a_call_of_several_examples_is_refused(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Linear(4, 3).eval(), (torch.randn(4, 4),))
+    data = [Call(id="0", inputs={"input": torch.randn(4, 4)}, label=1)]
+    write_calls(tmp_path / "d.safetensors", data)
+    (tmp_path / "out").mkdir()
+    source = _source(_save(program, tmp_path / "p.pt2"), data=str(tmp_path / "d.safetensors"))
+    with pytest.raises(InputError, match=r"'evaluation/0' has one label, but output 'output' holds 4 rows") as caught:
+        capture(source, tmp_path / "out", lambda stage: None)
+    assert "a call of its own" in (caught.value.remedy or "")
+
+
 def test_a_spec_whose_labels_are_no_classes_is_refused() -> None:
     spec = spec_of("digits_cnn")
     signature = Signature(inputs=(), outputs=(TensorSpec(name="logits", dtype="float32", shape=(1, 10)),))
@@ -312,3 +326,41 @@ def test_what_export_says_of_a_dimension_is_cut_to_what_helps(equal: bool) -> No
     assert "draft_export" not in said
     assert "TORCH_LOGS" not in said
     assert len(said) < 400
+
+
+#: Imported by capture, and of no influence on what it writes: errors, processes and their messages, hashes of files,
+#: and the table of our own models (the key of a model hashes all of ``models``).
+_NO_INFLUENCE = frozenset(
+    f"{name}.py" for name in ("build/cache", "build/errors", "build/log", "build/protocol", "build/shell")
+) | {"models/registry.py"}
+
+
+def _imports(path: Path) -> set[Path]:
+    """The files of ours that a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+    places = [ROOT / name.replace(".", "/") for name in names if name.split(".")[0] in ("build", "models", "targets")]
+    return {p for place in places for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()}
+
+
+def test_the_key_of_a_captured_program_covers_all_the_code_that_makes_it() -> None:
+    found, waiting = set(), set((ROOT / "build/capture").glob("*.py"))
+    while waiting:
+        path = waiting.pop()
+        name = str(path.relative_to(ROOT))
+        if name in _NO_INFLUENCE or path in found:
+            continue
+        found.add(path)
+        waiting |= _imports(path)
+    listed = [ROOT / name for name in sources._CAPTURE_CODE]
+    assert all(path.exists() for path in listed)
+    missing = {
+        str(p.relative_to(ROOT))
+        for p in found
+        if p.read_text().count("\n") > 1 and not any(p == at or at in p.parents for at in listed)
+    }
+    assert missing == set()

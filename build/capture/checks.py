@@ -69,7 +69,7 @@ def odd_weights(program: ExportedProgram) -> list[str]:
     parameters = program.graph_signature.parameters
     found = []
     for name, value in {**program.state_dict, **program.constants}.items():
-        what = _odd(value)
+        what = odd_value(value)
         if what == "NaN" or (what is not None and name in parameters):
             found.append(f"{'weight' if name in parameters else 'buffer'} '{name}' holds {what}")
     more = [f"and {len(found) - _NAMED} more tensors hold NaN or infinity"] if len(found) > _NAMED else []
@@ -80,7 +80,7 @@ def odd_calls(calls: Sequence[Call]) -> list[str]:
     """Warnings: evaluation calls that hold NaN or infinity, counted, with the first of them."""
     found: Mapping[str, list[str]] = {"NaN": [], "infinity": []}
     for call in calls:
-        kinds = {what: name for name, value in call.inputs.items() if (what := _odd(value))}
+        kinds = {what: name for name, value in call.inputs.items() if (what := odd_value(value))}
         for what, name in kinds.items():
             found[what].append(f"call '{call.id}', input '{name}'")
     return [
@@ -91,7 +91,8 @@ def odd_calls(calls: Sequence[Call]) -> list[str]:
     ]
 
 
-def _odd(value: Any) -> str | None:
+def odd_value(value: Any) -> str | None:
+    """``NaN`` or ``infinity``, where a tensor holds it."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):

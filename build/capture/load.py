@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from build.archive import load_program
 from build.capture.calibration import split
 from build.capture.export import export_module
+from build.capture.given import fitting
 from build.capture.user_code import user_code
 from build.errors import InputError
 from build.program import signature_of
@@ -66,15 +67,16 @@ def _from_spec(spec: ModelSpec, where: str, file: Path | None = None) -> Capture
         module = _named_outputs(module, spec.output_names)
     program, example, symbols = export_module(module, given, shapes)
     with user_code(where, file):
-        calibration, evaluation = spec.calibration(), spec.evaluation()
+        calibration, evaluation = list(spec.calibration()), list(spec.evaluation())
+    signature = signature_of(program)
     return Captured(
         program=program,
         example=example,
         symbols=symbols,
-        calibration=calibration,
-        evaluation=evaluation,
+        calibration=fitting(calibration, signature, f"{where}, calibration set"),
+        evaluation=fitting(evaluation, signature, f"{where}, evaluation set"),
         spec=spec,
-        warnings=(),
+        warnings=() if evaluation else ("the evaluation set is empty: verified on made-up inputs only",),
     )
 
 
@@ -181,10 +183,13 @@ def _program(source: Mapping[str, Any]) -> Captured:
     if source.get("data"):
         given = read_calls(Path(source["data"]), signature)
         calibration, evaluation = split([Call(id=c.id, inputs=c.inputs, label=c.label) for c in given])
+        if not evaluation:
+            file = Path(source["data"]).name
+            warnings.append(f"{file} holds no calls but those that calibrate: verified on made-up inputs only")
     else:
         warnings.append(f"no calls beside it ({path.stem}.safetensors): verified on made-up inputs only")
     example = _saved_example(program, signature)
-    if example is None and not evaluation:
+    if example is None and not evaluation and not calibration:
         warnings.append("it holds no example inputs: integer inputs are all zero in the reference data")
     return Captured(
         program=program,

@@ -17,7 +17,7 @@ from build.capture.export import example_shapes
 from build.capture.load import Captured, open_source
 from build.capture.reference import Recorder, edge_inputs, leaves_ties_open, resampled, write_reference
 from build.capture.sizes import example_sizes, size_points
-from build.capture.task import task_of
+from build.capture.task import check_rows, task_of
 from build.errors import InputError
 from build.program import call, content_hash, signature_of
 from build.quantize.recognise import is_quantized
@@ -53,20 +53,21 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     # From here on, what was written is what counts: a fault of saving shows in the reference data at once.
     program = load_program(folder / PROGRAM)
     emit("reference")
+    calls, origin, remarks = _calibration(source, found, signature)
+    spec = found.spec
+    task = task_of(spec, signature, found.evaluation)
     recorder = Recorder(signature, call(program), found.symbols)
     _record(recorder, signature, found)
+    check_rows(task, recorder.calls)
     write_reference(folder / REFERENCE, recorder.calls)
-    calls, origin, remarks = _calibration(source, found, signature)
     if calls:
         calibrating.write(folder / CALIBRATION, calls)
     written = (PROGRAM, REFERENCE, *([CALIBRATION] if calls else []))
     first = min(recorder.calls, key=lambda c: (sum(c.record.sizes.values()), c.record.kind != "example"))
     constants = constant_outputs(program)
-    warnings = [*found.warnings, *remarks, *odd_weights(program), *odd_calls(found.evaluation)]
+    warnings = [*found.warnings, *odd_weights(program), *odd_calls(found.evaluation)]
     if constants:
         warnings.append(f"outputs {', '.join(constants)} are constants, not tensors: they are not part of the artifact")
-    spec = found.spec
-    task = task_of(spec, signature, found.evaluation)
     record = ProgramRecord(
         name=source["name"],
         key=source["key"],
@@ -80,7 +81,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
         metric=task.metric,
         metric_output=task.metric_output,
         quantized=is_quantized(program),
-        calibration=calibrating.record(calls, origin),
+        calibration=calibrating.record(calls, origin, remarks),
         cost=cost_of(program, first.inputs, first.record.sizes),
         budgets=tuple(dataclasses.asdict(b) for b in spec.budgets) if spec else (),
         labels=task.labels,
@@ -105,11 +106,11 @@ def _record(recorder: Recorder, signature: Signature, found: Captured) -> None:
         for s in signature.inputs
     }
     example = found.example
-    if example is None and real:
-        example = real[0].inputs
-    if example is None:
-        shapes = example_shapes(found.program)
-        example = {s.name: resampled(s, shapes[s.name], (), seed=0) for s in signature.inputs}
+    if example is None and found.evaluation:
+        example = found.evaluation[0].inputs
+    if example is None:  # calibration calls lend their look, not themselves: what they calibrate they must not judge
+        shapes = {n: tuple(t.shape) for n, t in real[0].inputs.items()} if real else example_shapes(found.program)
+        example = {s.name: resampled(s, shapes[s.name], pools[s.name], seed=0) for s in signature.inputs}
     sizes = example_sizes(signature, {n: tuple(t.shape) for n, t in example.items()})
     recorder.add(CallRecord(id="example", kind="example", sizes=sizes), example)
     named = {s: found.spec.sizes[n] for s, n in found.symbols.items() if found.spec and n in found.spec.sizes}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from build.capture.reference import ReferenceCall
 from build.errors import InputError
 from models.spec import Call, ModelSpec
 from targets.contract import Signature, TensorSpec
@@ -48,6 +50,23 @@ def task_of(spec: ModelSpec | None, signature: Signature, evaluation: Sequence[C
         metric_output=spec.output.output,
         labels=tuple(spec.output.labels),
     )
+
+
+def check_rows(task: Task, calls: Sequence[ReferenceCall]) -> None:
+    """A label is of one example: several rows of scores would all be held against it.
+
+    Raises:
+        InputError: a labelled call has scores of several examples, or of none.
+    """
+    if task.metric != "top1_accuracy" or task.metric_output is None:
+        return
+    for call in calls:
+        rows = math.prod(call.outputs[task.metric_output].shape[:-1])
+        if call.record.label is not None and rows != 1:
+            raise InputError(
+                f"call '{call.record.id}' has one label, but output '{task.metric_output}' holds {rows} rows of scores",
+                remedy="Give every labelled example a call of its own (batch 1), or leave the labels out.",
+            )
 
 
 def _derived(signature: Signature, evaluation: Sequence[Call]) -> Task:
