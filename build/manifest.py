@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from targets.checks import signature_to_json
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 OK = ("ok", "ok-undelegated")
+#: Stands for minus infinity in JSON, which has no infinity: PyTorch's values are all zero, the artifact's are not.
+NO_SIGNAL_DB = -9999.0
 
 #: Exit codes from worst to mildest: a run with several failures ends with the first of these that occurred.
 _SEVERITY = (4, 3, 6, 7, 5, 2, 1)
@@ -61,7 +64,23 @@ def failure(error: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(folder: Path, value: Mapping[str, Any]) -> None:
     """Write a manifest into a staging folder."""
-    (folder / MANIFEST).write_text(json.dumps(value, indent=1) + "\n")
+    (folder / MANIFEST).write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+
+
+def snr_to_json(snr_db: float) -> float | None:
+    """An SNR as JSON holds it: None for equal values, ``NO_SIGNAL_DB`` where there is nothing but noise."""
+    if snr_db == math.inf:
+        return None
+    return snr_db if math.isfinite(snr_db) else NO_SIGNAL_DB
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON can hold it: a figure that is no finite number (an error relative to zero) is null."""
+    if isinstance(value, Mapping):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def describe_files(folder: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from build.cache import write_atomic
+from build.manifest import finite
 
 SCHEMA_VERSION = 1
 _HEAD = ("model", "target", "precision", "status", "size", "worst diff", "metric", "changed", "delegated", "seconds")
@@ -69,6 +70,5 @@ def error_line(error: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, rows: Sequence[Mapping[str, Any]], error: Mapping[str, Any] | None) -> None:
     """``{"schema_version", "artifacts", "error"}``; ``error`` says what stopped the build as a whole."""
-    write_atomic(
-        path, json.dumps({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": error}, indent=1) + "\n"
-    )
+    value = finite({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": error})
+    write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")

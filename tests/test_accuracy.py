@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import pytest
 
 from build.budgets import from_mapping, judge, overall, read_budgets
 from build.errors import InputError
+from build.manifest import NO_SIGNAL_DB, write
 from build.record import CallRecord, ProgramRecord
+from build.summary import write_json
 from build.verify.acceptance import DEFAULTS, acceptance_for, metric_problem, noise_problems
 from build.verify.accuracy import Accuracy
+from build.verify.check import _keep_worst
+from build.verify.compare import DEFAULT_TOLERANCES, difference
 from models.spec import Budget
 from targets.contract import Signature
 from targets.precisions import PRECISIONS
@@ -63,6 +68,45 @@ def test_snr_is_over_all_calls() -> None:
     accuracy.add({"y": np.array([1.0, 0.0])}, {"y": np.array([1.0, 0.1])}, None)
     accuracy.add({"y": np.array([3.0])}, {"y": np.array([3.0])}, None)
     assert accuracy.agreement["y"].snr_db == pytest.approx(10 * math.log10(10.01 / 0.01))
+
+
+def test_equal_outputs_and_outputs_of_noise_alone_are_told_apart_in_json() -> None:
+    accuracy = Accuracy(metric=None, output=None)
+    zero, one, nan = np.zeros(2), np.ones(2), np.array([1.0, math.nan])
+    accuracy.add({"equal": one, "noise": one, "nan": nan}, {"equal": one, "noise": zero, "nan": one}, None)
+    outputs = accuracy.to_json()["outputs"]
+    assert {n: (o["snr_db"], o["nonfinite"]) for n, o in outputs.items()} == {
+        "equal": (None, 0),
+        "noise": (NO_SIGNAL_DB, 0),
+        "nan": (None, 1),
+    }
+
+
+def test_a_row_with_a_nan_of_its_own_agrees_with_nothing() -> None:
+    accuracy = Accuracy(metric="cosine_agreement", output="y")
+    want = np.array([[1.0, 0.0], [0.0, 1.0]])
+    accuracy.add({"y": np.array([[math.nan, math.nan], [0.0, 1.0]])}, {"y": want}, None)
+    metric = accuracy.result()
+    assert metric is not None
+    assert metric.value == 0.5
+
+
+def test_the_worst_call_of_an_output_may_be_noise_alone() -> None:
+    worst: dict[str, Any] = {}
+    calls = [(np.ones(2), np.zeros(2)), (np.ones(2), np.ones(2)), (np.ones(2), np.full(2, 0.9))]
+    for number, (got, want) in enumerate(calls):
+        _keep_worst(worst, difference("y", got, want, DEFAULT_TOLERANCES["fp32"]), str(number))
+    assert worst["y"]["snr_db"] == NO_SIGNAL_DB
+    assert worst["y"]["max_abs"] == 1.0
+
+
+def test_no_file_of_ours_holds_what_json_does_not_have(tmp_path: Path) -> None:
+    value = {"a": [math.inf, (1.5, -math.inf)], "b": {"c": math.nan}, "d": "inf"}
+    write(tmp_path, value)
+    write_json(tmp_path / "summary.json", [value], None)
+    clean = {"a": [None, [1.5, None]], "b": {"c": None}, "d": "inf"}
+    assert json.loads((tmp_path / "manifest.json").read_text()) == clean
+    assert json.loads((tmp_path / "summary.json").read_text())["artifacts"] == [clean]
 
 
 def record(**changes: Any) -> ProgramRecord:

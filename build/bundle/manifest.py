@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from build.bundle.options import BundleOptions
 from build.bundle.refusals import Item
 from build.cache import sha256_file
 from build.checkout import checkout
+from build.manifest import finite
 
 SCHEMA = Path(__file__).with_name("manifest.schema.json")
 SCHEMA_VERSION = 1
@@ -118,12 +118,4 @@ def _taken_over(value: dict[str, Any], like: Mapping[str, Any] | None) -> dict[s
 
 def text(value: Mapping[str, Any]) -> str:
     """As it is written; a figure that is no number (an error relative to zero) is null, as JSON has no infinity."""
-    return json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -16,23 +16,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from build.manifest import snr_to_json
+
 if TYPE_CHECKING:
     from targets.contract import Array
 
 
 @dataclass
 class Agreement:
-    """Signal and noise of one output, summed over calls."""
+    """Signal and noise of one output, summed over calls.
+
+    Attributes:
+        nonfinite: elements whose NaN or infinity differs from PyTorch's; they are in none of the other figures.
+    """
 
     signal: float = 0.0
     noise: float = 0.0
     other: float = 0.0
     product: float = 0.0
+    nonfinite: int = 0
 
     def add(self, got: Array, want: Array) -> None:
-        """Take in one call's values; elements that are not finite on both sides are left out."""
+        """Take in one call's values."""
         a, b = got.astype(np.float64).ravel(), want.astype(np.float64).ravel()
         both = np.isfinite(a) & np.isfinite(b)
+        self.nonfinite += int(np.count_nonzero(~both & ~((np.isnan(a) & np.isnan(b)) | (a == b))))
         a, b = a[both], b[both]
         self.signal += float(b @ b)
         self.noise += float(np.sum((a - b) ** 2))
@@ -125,7 +133,11 @@ class Accuracy:
         return {
             "rows": len(self._scores),
             "outputs": {
-                name: {"snr_db": round(a.snr_db, 2) if math.isfinite(a.snr_db) else None, "cosine": round(a.cosine, 6)}
+                name: {
+                    "snr_db": snr_to_json(round(a.snr_db, 2)),
+                    "cosine": round(a.cosine, 6),
+                    "nonfinite": a.nonfinite,
+                }
                 for name, a in self.agreement.items()
             },
             "per_class": [
@@ -146,4 +158,4 @@ class Accuracy:
 def _cosine(a: Array, b: Array) -> float:
     found = Agreement()
     found.add(a, b)
-    return found.cosine
+    return 0.0 if found.nonfinite else found.cosine

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.archive import load_program
 from build.errors import EdgeportError, InputError, UnverifiedError, VerificationError
+from build.manifest import snr_to_json
 from build.record import PROGRAM, REFERENCE, CallRecord, ProgramRecord
 from build.verify.acceptance import Acceptance, acceptance_for, metric_problem, noise_problems
 from build.verify.accuracy import Accuracy
@@ -253,7 +254,7 @@ def _keep_worst(worst: dict[str, dict[str, Any]], found: Difference, call: str) 
         "max_abs": found.max_abs,
         "max_rel": found.max_rel,
         "cosine": found.cosine,
-        "snr_db": found.snr_db if abs(found.snr_db) != float("inf") else None,
+        "snr_db": snr_to_json(found.snr_db),
         "nonfinite": found.nonfinite,
         "call": call,
     }
