@@ -68,7 +68,7 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     what.add_argument("--precisions", "--precision", metavar="P,P", help="comma-separated, or all (default: fp32)")
     mixed = p.add_argument_group("mixed precision")
     mixed.add_argument("--keep-float", nargs="+", action="extend", metavar="NODE", help="keep nodes in float")
-    mixed.add_argument("--auto-mixed", action="store_true", help="find the fewest nodes to keep in float")
+    mixed.add_argument("--auto-mixed", action="store_true", help="find a small set of nodes to keep in float")
     mixed.add_argument("--max-metric-drop", type=float, metavar="X", help="largest loss of the metric, as a gate")
     how = p.add_argument_group("how")
     how.add_argument("--out", metavar="DIR", default=DEFAULT_OUT, help="where everything generated goes")

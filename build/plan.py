@@ -104,9 +104,10 @@ def refusal(row: Row, record: ProgramRecord, options: Options) -> InputError | N
             f"'{record.name}' is quantised already: no node of it can be kept in float here",
             remedy="Choose the float nodes where it is quantised (set_module_name(…, None) of its quantizer).",
         )
-    if options.keep_float and not wanted.quantized:
+    if (options.keep_float or options.auto_mixed) and not wanted.quantized:
         return InputError(
-            f"--keep-float has no meaning at {row.precision}", remedy="Name quantised precisions with --precisions."
+            f"{'--keep-float' if options.keep_float else '--auto-mixed'} has no meaning at {row.precision}",
+            remedy="Name quantised precisions with --precisions.",
         )
     if wanted.calibrated and not record.quantized and record.calibration is None:
         return InputError(

@@ -58,7 +58,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         value["warnings"] += made.report.warnings
         raise_problems(made.report)
         enter("metric")
-        raise_losses(made.report, job["target"], job["precision"])
+        raise_losses(made.report, job["target"], job["precision"], own_quantisation=record.quantized)
         _gates(job, made)
         coverage = made.lowered.coverage
         value["status"] = "ok" if coverage.delegated or not coverage.fallback else "ok-undelegated"

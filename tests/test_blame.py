@@ -1,4 +1,4 @@
-"""Which layer broke: cuts, the culprit among measured nodes, and the fewest nodes to keep in float."""
+"""Which layer broke: cuts, the culprit among measured nodes, and a small set of nodes to keep in float."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from build.blame.culprit import Measured, culprit, drops
 from build.blame.cut import CutPoint, cut, cut_points
-from build.blame.mixed import fewest
+from build.blame.mixed import Found, smallest
 from build.blame.report import text, to_json
 from build.program import call, signature_of
 
@@ -154,19 +154,46 @@ def trial(needed: Sequence[str], tried: list[tuple[str, ...]]) -> Callable[[tupl
 
 
 @pytest.mark.parametrize("needed", [("a",), ("b",), ("a", "c"), ("e",), ("g",), ("b", "g"), tuple("abcdefg")])
-def test_the_fewest_nodes_are_found(needed: tuple[str, ...]) -> None:
+def test_nothing_but_the_needed_nodes_is_found(needed: tuple[str, ...]) -> None:
     tried: list[tuple[str, ...]] = []
-    assert set(fewest("abcdefg", trial(needed, tried)) or ()) == set(needed)
-    assert len(tried) <= 14
+    assert smallest("abcdefg", trial(needed, tried)) == Found(nodes=needed, minimal=True)
+    assert len(tried) == len(set(tried)) <= 14
+
+
+@pytest.mark.parametrize("needed", [("l",), ("a", "l"), ("c", "f", "l"), tuple("abcdefghijkl")])
+def test_the_most_suspicious_nodes_of_a_long_list_are_left_out_too(needed: tuple[str, ...]) -> None:
+    tried: list[tuple[str, ...]] = []
+    assert smallest("abcdefghijkl", trial(needed, tried)) == Found(nodes=needed, minimal=True)
+    assert len(tried) == len(set(tried)) <= 24
+
+
+def test_the_least_suspicious_node_is_left_out_first() -> None:
+    found = smallest("abcd", lambda keep: "d" in keep and len(keep) > 1)
+    assert found == Found(nodes=("a", "d"), minimal=True)
+
+
+def test_no_single_node_can_be_left_out_even_where_more_float_is_not_always_better() -> None:
+    good = {tuple("abcd"), tuple("abc"), ("a", "c"), ("c",)}  # b can only go once d has gone, and a only after b
+    assert smallest("abcd", lambda keep: keep in good) == Found(nodes=("c",), minimal=True)
+
+
+def test_a_search_ends_and_says_where_it_did_not_try_everything() -> None:
+    names = [f"n{i}" for i in range(200)]
+    tried: list[tuple[str, ...]] = []
+    found = smallest(names, trial(names[1::2], tried))
+    assert found is not None
+    assert not found.minimal
+    assert set(names[1::2]) <= set(found.nodes), "what was found is enough all the same"
+    assert len(tried) <= 60
 
 
 def test_when_all_nodes_are_not_enough_there_is_no_set() -> None:
-    assert fewest("abc", lambda keep: False) is None
+    assert smallest("abc", lambda keep: False) is None
 
 
 def test_the_first_guess_takes_one_trial() -> None:
     tried: list[tuple[str, ...]] = []
-    assert fewest("abc", trial(("a",), tried)) == ("a",)
+    assert smallest("abc", trial(("a",), tried)) == Found(nodes=("a",), minimal=True)
     assert tried == [("a",)]
 
 

@@ -13,8 +13,9 @@ from build.cache import write_atomic
 from build.driver import Build
 from build.entry import main, run_session
 from build.envs import Environment
-from build.errors import ConverterCrash
+from build.errors import ConverterCrash, InputError
 from build.log import say
+from build.manifest import finite
 from build.options import Options
 from build.plan import Row, program_folder
 from build.protocol import Worker, error_to_json
@@ -40,6 +41,7 @@ class Blame(Build):
             "program": str(program_folder(self.options.out, row.source)),
             "target": row.target.name,
             "precision": row.precision,
+            "keep_float": list(self.options.keep_float),
         }
         try:
             answer = worker.submit(job, lambda stage: say(f"{row.label}: {stage}"))
@@ -52,14 +54,20 @@ class Blame(Build):
 
 
 def blame(options: Options) -> int:
-    """Measure, print a table per artifact, and write ``--json``."""
+    """Measure, print a table per artifact, and write ``--json``.
+
+    Raises:
+        InputError: an option that measures nothing.
+    """
+    if options.auto_mixed:
+        raise InputError("blame measures one artifact: --auto-mixed has no meaning here", remedy="Give it to a build.")
     run = Blame(options)
     rows = run.run()
     print("\n\n".join(_section(row, run.reports) for row in rows), flush=True)
     if options.json is not None:
         failures = [r for r in rows if r["error"] is not None]
-        value = {"schema_version": 1, "reports": list(run.reports.values()), "failures": failures}
-        write_atomic(options.json, json.dumps(value, indent=1) + "\n")
+        value = finite({"schema_version": 1, "reports": list(run.reports.values()), "failures": failures})
+        write_atomic(options.json, json.dumps(value, indent=1, allow_nan=False) + "\n")
     return run.exit_code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -120,3 +120,12 @@ def cut(program: ExportedProgram, shown: Sequence[str]) -> ExportedProgram:
     module.graph.eliminate_dead_code()
     module.recompile()
     return export_like(module, signature, spec)
+
+
+def names_in_cut(made: ExportedProgram, names: Collection[str]) -> tuple[str, ...]:
+    """What some of the program's nodes are called in a cut of it: fewer nodes are numbered in another way.
+
+    Nodes that the cut does not hold are left out.
+    """
+    nodes = [n for n in made.graph.nodes if n.op == "call_function"]
+    return tuple(n.name for n in nodes if any(source.name in names for source in n.meta.get("from_node", ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ import numpy as np
 
 from build.attempt import calibration_calls
 from build.blame.culprit import Measured
-from build.blame.cut import CutPoint, cut, cut_points
-from build.errors import EdgeportError
+from build.blame.cut import CutPoint, cut, cut_points, names_in_cut
+from build.errors import EdgeportError, MissingToolError, StorageError
 from build.program import call, signature_of
+from build.protocol import is_full_disk
+from build.quantize.regions import check_names
 from build.record import CallRecord, ProgramRecord
 from build.verify.accuracy import Agreement
 from build.verify.check import reference_calls
@@ -33,18 +36,31 @@ _CALLS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """What cuts are lowered with."""
+    """What cuts are lowered with.
+
+    Attributes:
+        keep_float: nodes of the program that stay in float.
+    """
 
     target: Target
     program: Callable[[], ExportedProgram]
     record: ProgramRecord
     folder: Path
     precision: str
+    keep_float: tuple[str, ...] = ()
     say: Callable[[str], None] = lambda text: None
 
     def measure(self) -> list[Measured]:
-        """Every cut point, in the order of the program. A cut that can't be lowered is halved until it can."""
-        points = cut_points(self.program())
+        """Every cut point, in the order of the program. A cut that can't be lowered is halved until it can.
+
+        Raises:
+            InputError: a name in ``keep_float`` is no node of the program.
+        """
+        program = self.program()
+        check_names(program, self.keep_float)
+        points = cut_points(program)
+        if not points:
+            return []
         calls = [inputs for _, inputs, _ in _some_calls(self.folder, self.record)]
         found = self._measure(points, calls)
         return [found[p.shown] for p in points]
@@ -54,9 +70,10 @@ class Lab:
         try:
             return self._lower_and_run(points, calls)
         except Exception as error:  # a converter's or a runtime's: the halves say which cut it was
+            if of_this_machine(error):
+                raise
             if len(points) == 1:
-                words = error.message if isinstance(error, EdgeportError) else f"{type(error).__name__}: {error}"
-                return {points[0].shown: Measured(point=points[0], error=" ".join(words.split())[:200])}
+                return {points[0].shown: Measured(point=points[0], error=in_words(error))}
         half = len(points) // 2
         return self._measure(points[:half], calls) | self._measure(points[half:], calls)
 
@@ -73,11 +90,23 @@ class Lab:
                 precision=self.precision,
                 directory=Path(folder),
                 calibration=calibration_calls(self.folder, self.record, self.precision),
+                keep_float=names_in_cut(program, self.keep_float),
             )
             lowered = self.target.lower(program, request)
             runner = self.target.load(Path(folder), lowered.files, signature)
             got = [runner.run({s.name: c[s.name] for s in signature.inputs}) for c in calls]
         return {p.shown: _compare(p, [g[p.shown] for g in got], [w[p.shown] for w in wanted]) for p in points}
+
+
+def of_this_machine(error: Exception) -> bool:
+    """Whether an error says nothing of what was tried: the disk is full, a tool is missing."""
+    return is_full_disk(error) or isinstance(error, (StorageError, MissingToolError))
+
+
+def in_words(error: Exception) -> str:
+    """An error of ours or of a converter on one short line."""
+    words = error.message if isinstance(error, EdgeportError) else f"{type(error).__name__}: {error}"
+    return " ".join(words.split())[:200]
 
 
 def _some_calls(folder: Path, record: ProgramRecord) -> Sequence[tuple[CallRecord, Inputs, Inputs]]:
@@ -99,24 +128,28 @@ def _compare(point: CutPoint, got: Sequence[Array], want: Sequence[Array]) -> Me
     whole = Agreement()
     channels: list[Agreement] = []
     ranges: Array | None = None
-    largest = 0.0
+    largest, compared = 0.0, False
     for a, b in zip(got, want, strict=True):
         whole.add(a, b)
-        largest = max(largest, float(np.abs(a.astype(np.float64) - b).max(initial=0.0)))
+        both = np.isfinite(a) & np.isfinite(b)
+        compared = compared or bool(both.any())
+        largest = max(largest, float(np.abs(a[both].astype(np.float64) - b[both]).max(initial=0.0)))
         left, right = _by_channel(point, a), _by_channel(point, b)
         if not channels:
             channels = [Agreement() for _ in range(len(right))]
         if len(channels) == len(right):  # a channel axis of changing size is no channel axis
             for seen, x, y in zip(channels, left, right, strict=True):
                 seen.add(x, y)
-            peak = np.abs(right).max(axis=1, initial=0.0)
+            peak = np.abs(right).max(axis=1, initial=0.0, where=np.isfinite(right))
             ranges = peak if ranges is None else np.maximum(ranges, peak)
     each = sorted(c.snr_db for c in channels if c.signal > 0)
     alive = sorted(float(r) for r in (ranges if ranges is not None else ()) if r > 0)
+    snr_db = -math.inf if whole.nonfinite and not compared else whole.snr_db
     return Measured(
         point=point,
-        snr_db=whole.snr_db,
-        channel_snr_db=each[len(each) // 4] if each else whole.snr_db,
+        snr_db=snr_db,
+        channel_snr_db=each[len(each) // 4] if each else snr_db,
+        nonfinite=whole.nonfinite,
         max_abs=largest,
         spread=alive[-1] / alive[len(alive) // 4] if alive else 1.0,
     )

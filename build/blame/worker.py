@@ -10,6 +10,7 @@ from typing import Any
 from build.archive import load_program
 from build.blame.measure import Lab
 from build.blame.report import to_json
+from build.errors import InputError, LoweringError
 from build.protocol import Emit, serve
 from build.record import PROGRAM, read_record
 from build.worker import refuse
@@ -18,7 +19,12 @@ from targets.contract import Target
 
 
 def handle(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
-    """Measure every node of a captured program at a precision."""
+    """Measure every node of a captured program at a precision.
+
+    Raises:
+        InputError: the program has nothing to measure; a kept node is none of its nodes.
+        LoweringError: not one node could be measured.
+    """
     folder = Path(job["program"])
     record = read_record(folder)
     refuse(target, load_program(folder / PROGRAM), record, job["target"])
@@ -28,10 +34,22 @@ def handle(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]
         record=record,
         folder=folder,
         precision=job["precision"],
+        keep_float=tuple(job["keep_float"]),
         say=emit,
     )
+    measured = lab.measure()
+    if not measured:
+        raise InputError(
+            f"'{record.name}' computes no floating-point value: there is nothing that blame could measure",
+            remedy="A build compares its outputs element by element.",
+        )
+    if all(m.error for m in measured):
+        raise LoweringError(
+            f"none of {len(measured)} nodes could be measured: {measured[0].error}",
+            remedy=f"Does it build? `nox -s build-pc` with --targets {job['target']} says more of such an error.",
+        )
     row = {"model": record.name, "target": job["target"], "precision": job["precision"]}
-    return to_json(lab.measure(), row)
+    return to_json(measured, row, keep_float=lab.keep_float, own_quantisation=record.quantized)
 
 
 if __name__ == "__main__":

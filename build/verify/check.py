@@ -283,17 +283,21 @@ def raise_problems(report: Report) -> None:
         )
 
 
-def raise_losses(report: Report, target: str, precision: str) -> None:
+def raise_losses(report: Report, target: str, precision: str, *, own_quantisation: bool = False) -> None:
     """Turn a report with losses into one error.
+
+    Args:
+        own_quantisation: the program is quantised already, so that nothing can be kept in float here.
 
     Raises:
         VerificationError: the first loss, and how many more there are.
     """
     if report.losses:
+        more = "; --auto-mixed looks for nodes to keep in float that mend it"
         raise VerificationError(
             f"the artifact is not good enough: {_first(report.losses)}",
             remedy=f"`nox -s blame`, with this program and --target {target} --precision {precision}, says which layer "
-            "broke; --auto-mixed keeps the fewest nodes in float that mend it.",
+            f"broke{more if PRECISIONS[precision].quantized and not own_quantisation else ''}.",
         )
 
 
