@@ -17,15 +17,23 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from build.blame import worker
+from build.blame.__main__ import Blame, blame
 from build.blame.culprit import Measured, culprit, drops
 from build.blame.cut import CutPoint, cut
 from build.blame.measure import Lab, _compare
 from build.blame.report import advice, text, to_json
+from build.envs import Environment
 from build.errors import InputError, LoweringError, StorageError
+from build.manifest import exit_code
+from build.options import parse
+from build.plan import rows
 from build.program import call, signature_of
+from build.protocol import Worker, error_to_json
 from build.record import REFERENCE, CallRecord, ProgramRecord
+from build.sources import Source
 from build.verify.accuracy import Agreement
 from targets.contract import LowerRequest, Target
+from targets.registry import select
 
 ROW = {"model": "m", "target": "t", "precision": "int8-static"}
 POINT = CutPoint(name="a", shown="a", op="aten.linear.default", source=None, layer="net.a", inputs=())
@@ -268,6 +276,27 @@ def test_a_kept_name_that_is_no_node_is_refused_as_by_a_build(lab: Callable[...,
     with pytest.raises(InputError, match="--keep-float conv2d_7: the program has no such node") as caught:
         lab(Fake(), TwoBranches(), IMAGE, keep_float=("conv2d_7",)).measure()
     assert "conv2d_1" in str(caught.value.remedy)
+
+
+def test_the_session_hands_kept_nodes_on_and_ends_with_the_errors_exit_code(tmp_path: Path) -> None:
+    options = parse("blame", ("ort_web",), ["--keep-float", "a", "b", "--out", str(tmp_path)])
+    source = cast("Source", type("Source", (), {"name": "m"}))
+    (row,) = rows([source], select(options.targets), ("int8-static",))
+    jobs: list[Mapping[str, Any]] = []
+
+    class Answering:
+        def submit(self, job: Mapping[str, Any], on_stage: Any) -> dict[str, Any]:
+            jobs.append(job)
+            return {"error": error_to_json(LoweringError("none of 4 nodes could be measured: odd"))}
+
+    found = Blame(options)._build_one(row, cast("Worker", Answering()), cast("Environment", None))
+    assert jobs[0]["keep_float"] == ["a", "b"]
+    assert exit_code([found]) == 3
+
+
+def test_the_session_refuses_a_search() -> None:
+    with pytest.raises(InputError, match="--auto-mixed has no meaning here"):
+        blame(parse("blame", ("ort_web",), ["--auto-mixed", "--precision", "int8-static"]))
 
 
 def test_the_advice_keeps_what_was_kept() -> None:

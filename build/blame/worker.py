@@ -46,7 +46,7 @@ def handle(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]
     if all(m.error for m in measured):
         raise LoweringError(
             f"none of {len(measured)} nodes could be measured: {measured[0].error}",
-            remedy=f"Does it build? `nox -s build-pc` with --targets {job['target']} says more of such an error.",
+            remedy=f"Does it build? `nox -s build` with --targets {job['target']} says more of such an error.",
         )
     row = {"model": record.name, "target": job["target"], "precision": job["precision"]}
     return to_json(measured, row, keep_float=lab.keep_float, own_quantisation=record.quantized)
