@@ -8,6 +8,8 @@ A TOML file of budgets (``--budgets``) is a list of tables::
     max_bytes = 5_000_000
     max_metric_drop = 0.01
     p95_ms = 8.0
+
+``platform = "local"`` is what ``bench-local`` judges by; nothing is shipped to it.
 """
 
 from __future__ import annotations
@@ -51,23 +53,31 @@ def read_budgets(path: Path) -> list[Budget]:
     """Budgets of a TOML file.
 
     Raises:
-        InputError: not TOML, unknown keys, a limit that is not a number.
+        InputError: not TOML, unknown keys, a limit that is not a number, a budget without any limit.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("budget", [])
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path.name} is not valid TOML: {error}") from error
+    tables = value.pop("budget", [])
     if not isinstance(tables, list) or not tables:
         raise InputError(f"{path.name} holds no [[budget]]", remedy="Write one table per budget: [[budget]].")
+    if value:  # [[budgets]], say: its limits would be passed over
+        raise InputError(
+            f"{path.name} holds {', '.join(map(repr, value))} beside its budgets",
+            remedy="Write one table per budget: [[budget]].",
+        )
     return [from_mapping(t, f"{path.name}, budget {i + 1}") for i, t in enumerate(tables)]
 
 
-def from_mapping(table: Mapping[str, Any], where: str) -> Budget:
+def from_mapping(table: object, where: str) -> Budget:
     """One budget from its keys.
 
     Raises:
         InputError: see :func:`read_budgets`.
     """
+    if not isinstance(table, Mapping):
+        raise InputError(f"{where} is {table!r}, not a table", remedy="Write one table per budget: [[budget]].")
     known = {f.name for f in fields(Budget)}
     unknown = sorted(set(table) - known)
     if unknown:
@@ -83,6 +93,8 @@ def from_mapping(table: Mapping[str, Any], where: str) -> Budget:
     named = ["*", "local", *platforms()]
     if table.get("platform", "*") not in named:
         raise InputError(f"{where}: no platform is named '{table['platform']}'", remedy=f"Here: {', '.join(named)}.")
+    if all(table.get(name) is None for name in LIMITS):  # everything would pass it
+        raise InputError(f"{where} has no limit", remedy=f"Limits: {', '.join(LIMITS)}.")
     return Budget(**table)
 
 

@@ -191,6 +191,9 @@ def test_what_is_not_measured_is_never_a_pass() -> None:
         ("[[budget]]\nplatform = 'androd'\n", "no platform is named 'androd'"),
         ("[budget\n", "TOML"),
         ("x = 1\n", r"no \[\[budget\]\]"),
+        ("budget = [1]\n", "budget 1 is 1, not a table"),
+        ("[[budget]]\nplatform = 'android'\n", "budget 1 has no limit"),
+        ("[[budget]]\nmax_bytes = 3\n[[budgets]]\nmax_bytes = 2\n", "holds 'budgets' beside"),
     ],
 )
 def test_a_wrong_budget_file_is_one_clear_error(tmp_path: Path, text: str, word: str) -> None:
