@@ -5,7 +5,6 @@ Reads manifests (and measurements, where there are any); builds nothing.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,22 +12,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from build import manifest
+from build import envs, manifest
 from build.budgets import LIMITS, Judged, Verdict, from_mapping, judge, overall, read_budgets
 from build.cache import write_atomic
+from build.driver import CAPTURE_GROUP
 from build.entry import main, run_session
 from build.errors import GateError, InputError
+from build.log import say
 from build.options import DEFAULT_OUT, Options
-from build.plan import program_folder
+from build.plan import QUANTIZED_AS, outdated, program_folder
 from build.record import ProgramRecord, read_record
 from build.sources import Source, sources
 from build.summary import size_text
 from device_bench.lookup import newest_figures
 from models.spec import Budget
 from targets.precisions import PRECISIONS
-from targets.registry import platforms
+from targets.registry import TargetFacts, platforms, select
 
 SCHEMA_VERSION = 1
+NOT_BUILT, UNAVAILABLE = "not built", "unavailable"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,8 @@ class Candidate:
     """One artifact that could ship under a budget.
 
     Attributes:
-        status: the manifest's; ``not built`` when there is none.
-        verdict: FAIL also when the artifact is not ok, INCONCLUSIVE when it is not built.
+        status: the manifest's; ``not built`` when there is none, ``unavailable`` when there can be none.
+        verdict: FAIL also when the artifact is not ok, INCONCLUSIVE when it is stale or not built.
     """
 
     target: str
@@ -76,12 +78,13 @@ def sections(options: Options) -> list[Section]:
     """Every budget that applies to the options' models and targets.
 
     Raises:
-        InputError: a model that was never built, or no budget at all.
+        InputError: an unknown target, a model that was never built, or no budget at all.
     """
     given = read_budgets(options.budgets) if options.budgets else None
-    names = list(PRECISIONS) if options.precisions_given == "default" else list(options.precisions)
+    facts = {t.name: t for t in select(options.targets)}
+    environment = envs.ready(CAPTURE_GROUP)
     found = []
-    for source in sources(options, {}):
+    for source in sources(options, environment.packages if environment else {}):
         folder = program_folder(options.out, source)
         if not folder.is_dir():
             raise InputError(
@@ -89,13 +92,22 @@ def sections(options: Options) -> list[Section]:
                 remedy=_how_to_build(source, options),
             )
         record = read_record(folder)
-        for budget in given if given is not None else _own(record):
+        stale = environment is not None and record.key != source.job["key"]
+        if environment is None or source.key is None:
+            say(f"{source.name}: whether it changed since it was captured cannot be told here; a build tells")
+        budgets = given if given is not None else _own(record)
+        if stale and not budgets:
+            raise InputError(
+                f"'{source.name}' states no budget, but it is not what was captured: it may state some now",
+                remedy=_how_to_build(source, options),
+            )
+        for budget in budgets:
+            if budget.platform == "local":
+                say(f"{source.name}: a budget for 'local' is not judged here: bench-local judges it")
             for platform, targets in platforms().items():
-                mine = [t for t in targets if t in options.targets]
+                mine = [facts[t] for t in targets if t in facts]
                 if mine and budget.platform in ("*", platform):
-                    candidates = [
-                        c for t in mine for p in names if (c := _candidate(options, record, t, p, budget, platform))
-                    ]
+                    candidates = _candidates(options, record, mine, budget, platform, stale=stale)
                     found.append(
                         Section(
                             model=record.name,
@@ -128,23 +140,82 @@ def _own(record: ProgramRecord) -> list[Budget]:
     return [from_mapping(b, f"model '{record.name}'") for b in record.budgets]
 
 
-def _candidate(
-    options: Options, record: ProgramRecord, target: str, precision: str, budget: Budget, platform: str
-) -> Candidate | None:
-    folder = options.out / record.name / target / precision
-    value = manifest.read(folder)
-    if value is None:
-        return None
-    common = {"target": target, "precision": precision, "status": value["status"], "size": value["bytes"]}
-    limits = tuple(judge(budget, value, _measured(options, value, platform, budget.device_class)))
+def _candidates(
+    options: Options,
+    record: ProgramRecord,
+    targets: Sequence[TargetFacts],
+    budget: Budget,
+    platform: str,
+    *,
+    stale: bool,
+) -> list[Candidate]:
+    """Every cell that was asked for; by default every one that is there."""
+    default = options.precisions_given == "default"
+    found = []
+    for target in targets:
+        for precision in PRECISIONS if default else options.precisions:
+            folder = options.out / record.name / target.name / precision
+            value = manifest.read(folder)
+            if value is not None:
+                limits = judge(budget, value, _measured(options, value, platform, budget.device_class))
+                found.append(_judged(folder, value, record, target, tuple(limits), stale=stale))
+            elif not default or folder.is_dir():  # a manifest that cannot be read is none
+                found.append(_absent(record, target, precision, budget))
+    return found
+
+
+def _judged(
+    folder: Path,
+    value: Mapping[str, Any],
+    record: ProgramRecord,
+    target: TargetFacts,
+    limits: tuple[Judged, ...],
+    *,
+    stale: bool,
+) -> Candidate:
+    old = "the program is not what these sources, data, options, packages and this code give" if stale else None
+    verdict: Verdict = "FAIL"
     if value["program"] != record.sha256:
-        return Candidate(**common, limits=limits, verdict="FAIL", why="made from another program: build again")
-    if value["status"] not in manifest.OK:
-        reason = (value["error"] or {}).get("message", value["status"])
-        return Candidate(**common, limits=limits, verdict="FAIL", why=f"{value['status']}: {reason}")
-    if not manifest.intact(folder, value):
-        return Candidate(**common, limits=limits, verdict="FAIL", why="its files are not those of its manifest")
-    return Candidate(**common, limits=limits, verdict=overall(limits))
+        why = "made from another program: build again"
+    elif value["status"] not in manifest.OK:
+        why = f"{value['status']}: {(value['error'] or {}).get('message', value['status'])}"
+    elif not manifest.intact(folder, value):
+        why = "its files are not those of its manifest"
+    elif old := old or outdated(value, record, target):
+        why, verdict = f"stale: {old}: build again", "INCONCLUSIVE"
+    else:
+        why, verdict = "", overall(limits)
+    return Candidate(
+        target=target.name,
+        precision=value["precision"],
+        status=value["status"],
+        size=value["bytes"],
+        limits=limits,
+        verdict=verdict,
+        why=why,
+    )
+
+
+def _absent(record: ProgramRecord, target: TargetFacts, precision: str, budget: Budget) -> Candidate:
+    """A cell without an artifact: not known, and never passed over."""
+    reason = target.unavailable(precision)
+    if record.quantized and precision != QUANTIZED_AS:
+        reason = f"the program is quantised already: {QUANTIZED_AS} is what it has"
+    why = NOT_BUILT if reason is None else f"{UNAVAILABLE}: {reason}"
+    limits = [(name, getattr(budget, name)) for name in LIMITS]
+    return Candidate(
+        target=target.name,
+        precision=precision,
+        status=NOT_BUILT if reason is None else UNAVAILABLE,
+        size=0,
+        limits=tuple(
+            Judged(limit=name, allowed=float(allowed), value=None, verdict="INCONCLUSIVE", why=why)
+            for name, allowed in limits
+            if allowed is not None
+        ),
+        verdict="INCONCLUSIVE",
+        why=why,
+    )
 
 
 def _measured(
@@ -174,17 +245,23 @@ def _table(section: Section) -> str:
     lines.insert(1, "  ".join("-" * w for w in widths))
     device = "" if section.budget.device_class == "*" else f", {section.budget.device_class} devices"
     lines.insert(0, f"{section.model} on {section.platform}{device}")
-    lines += [f"{c.target} {c.precision}: {c.why}" for c in section.candidates if c.why]
+    reasons = dict.fromkeys(c.why for c in section.candidates if c.why)
+    lines += [f"{', '.join(_labels(section, why))}: {why}" for why in reasons]
     ship = section.ship
     if ship is not None:
         lines.append(f"ship: {ship.target} {ship.precision} (the {section.choose} that passes)")
         return "\n".join(lines)
-    lines.append("ship: none passes" if section.candidates else "ship: nothing is built for this platform")
-    for c in section.candidates:
+    built = [c for c in section.candidates if c.status not in (NOT_BUILT, UNAVAILABLE)]
+    lines.append("ship: none passes" if built else "ship: nothing is built for this platform")
+    for c in built:
         stops = [f"{j.limit} {j.verdict}{f' ({j.why})' if j.why else ''}" for j in c.limits if j.verdict != "PASS"]
         if stops:
             lines.append(f"  {c.target} {c.precision} is stopped by {', '.join(stops)}")
     return "\n".join(lines)
+
+
+def _labels(section: Section, why: str) -> list[str]:
+    return [f"{c.target} {c.precision}" for c in section.candidates if c.why == why]
 
 
 def _limit(name: str, budget: Budget) -> str:
@@ -226,7 +303,7 @@ def check(options: Options) -> int:
     found = sections(options)
     print(text(found), flush=True)
     if options.json is not None:
-        write_atomic(options.json, json.dumps(to_json(found), indent=1) + "\n")
+        write_atomic(options.json, manifest.json_text(to_json(found)) + "\n")
     return 0 if all(s.ship for s in found) else GateError.exit_code
 
 

@@ -24,7 +24,7 @@ from build.errors import (
 )
 from build.log import say
 from build.options import Options
-from build.plan import Row, artifact_key, cached, captured, code_of, program_folder, refusal, rows, settle
+from build.plan import Row, artifact_key, cached, captured, code_of, judged_as, program_folder, refusal, rows, settle
 from build.protocol import Worker, error_to_json
 from build.record import ProgramRecord, read_record
 from build.sources import Source, sources
@@ -230,6 +230,7 @@ class Build:
                     "label": row.label,
                     "key": key,
                     "code": code_of(row.target),
+                    "judged_as": judged_as(record),
                     "program": str(program_folder(options.out, row.source)),
                     "directory": str(folder),
                     "target": row.target.name,

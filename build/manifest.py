@@ -34,7 +34,11 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
         "key": job["key"],
         "program": record.sha256,
         "toolchain": job["toolchain"],
-        "judged_by": {"code": job.get("code"), "reference": record.files.get(REFERENCE)},
+        "judged_by": {
+            "code": job.get("code"),
+            "reference": record.files.get(REFERENCE),
+            "record": job.get("judged_as"),
+        },
         "calibration": _calibration(record, job["precision"]),
         "kept_float": list(job.get("keep_float", ())),
         "cost": record.cost,
@@ -64,7 +68,7 @@ def failure(error: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(folder: Path, value: Mapping[str, Any]) -> None:
     """Write a manifest into a staging folder."""
-    (folder / MANIFEST).write_text(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+    (folder / MANIFEST).write_text(json_text(value) + "\n")
 
 
 def snr_to_json(snr_db: float) -> float | None:
@@ -74,8 +78,13 @@ def snr_to_json(snr_db: float) -> float | None:
     return snr_db if math.isfinite(snr_db) else NO_SIGNAL_DB
 
 
+def json_text(value: Any) -> str:
+    """As it is written; a figure that is no number (an error relative to zero) is null, as JSON has no infinity."""
+    return json.dumps(finite(value), indent=1, allow_nan=False)
+
+
 def finite(value: Any) -> Any:
-    """A value as JSON can hold it: a figure that is no finite number (an error relative to zero) is null."""
+    """The same with None for every figure that is infinite or no number."""
     if isinstance(value, Mapping):
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -137,7 +146,8 @@ def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) ->
         "bytes": sum(f["bytes"] for f in manifest.get("files", ())),
         "metric": manifest.get("metric"),
         "max_abs_diff": verification.get("max_abs_diff"),
-        "changed_decisions": verification.get("changed_decisions"),
+        # Nothing decided: no number is the number of changed decisions.
+        "changed_decisions": verification.get("changed_decisions") if verification.get("decisions") else None,
         "delegated_share": coverage.get("delegated_share"),
         "seconds": round(seconds, 3),
         "cached": cached,

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from build import manifest
 from build.cache import code_hash, key_of, sha256_file
 from build.envs import Environment
 from build.errors import InputError
 from build.options import Options
-from build.record import CALIBRATION, ProgramRecord, read_record
+from build.record import CALIBRATION, REFERENCE, ProgramRecord, read_record
 from build.sources import Source
 from targets.precisions import PRECISIONS
 from targets.registry import TargetFacts
@@ -104,6 +105,10 @@ def refusal(row: Row, record: ProgramRecord, options: Options) -> InputError | N
             f"'{record.name}' is quantised already: no node of it can be kept in float here",
             remedy="Choose the float nodes where it is quantised (set_module_name(…, None) of its quantizer).",
         )
+    if record.quantized and options.calibration is not None:
+        return InputError(
+            f"'{record.name}' is quantised already: --calibration has no meaning for it", remedy="Leave it out."
+        )
     if (options.keep_float or options.auto_mixed) and not wanted.quantized:
         return InputError(
             f"{'--keep-float' if options.keep_float else '--auto-mixed'} has no meaning at {row.precision}",
@@ -149,9 +154,8 @@ def artifact_key(row: Row, record: ProgramRecord, environment: Environment, opti
     """What an artifact is made from: program, reference and calibration data, code, toolchain, precision, gates."""
     wanted = PRECISIONS[row.precision]
     calibration = record.calibration_at(row.precision)
-    said = {k: v for k, v in record.to_json().items() if k not in _NOT_IN_ARTIFACTS}
     return key_of(
-        program=said,  # labels, metric, tolerances and names too: they judge it, or stand in its manifest
+        program=_said(record),
         reference={k: v for k, v in record.files.items() if k != CALIBRATION},
         calibration=None if calibration is None else [calibration.sha256, calibration.warnings],
         mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
@@ -161,6 +165,32 @@ def artifact_key(row: Row, record: ProgramRecord, environment: Environment, opti
         precision=row.precision,
         gates=[options.strict, options.min_delegated],
     )
+
+
+def _said(record: ProgramRecord) -> dict[str, Any]:
+    """Labels, metric, tolerances and names too: they judge an artifact, or stand in its manifest."""
+    return {k: v for k, v in record.to_json().items() if k not in _NOT_IN_ARTIFACTS}
+
+
+def judged_as(record: ProgramRecord) -> str:
+    """Hash of what a program's record says that an artifact is judged by: labels are no part of the reference data."""
+    return key_of(program=_said(record))
+
+
+def outdated(value: Mapping[str, Any], record: ProgramRecord, target: TargetFacts) -> str | None:
+    """Why an artifact's figures do not count for the program as it is captured now; None when they do."""
+    judged = value.get("judged_by") or {}
+    if judged.get("reference") != record.files.get(REFERENCE):
+        return "it was verified with other reference data than the program's"
+    if judged.get("record") != judged_as(record):
+        return "it was judged by other labels or limits than the program's"
+    if value["calibration"] is not None and value["calibration"]["sha256"] != getattr(
+        record.calibration, "sha256", None
+    ):
+        return "it was calibrated with other calls than the program's"
+    if judged.get("code") != code_of(target):
+        return "it was built and verified by other code than this checkout's"
+    return None
 
 
 _codes: dict[str, str] = {}

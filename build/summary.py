@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from build.cache import write_atomic
-from build.manifest import finite
+from build.manifest import json_text
 
 SCHEMA_VERSION = 1
 _HEAD = ("model", "target", "precision", "status", "size", "worst diff", "metric", "changed", "delegated", "seconds")
@@ -70,5 +69,4 @@ def error_line(error: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, rows: Sequence[Mapping[str, Any]], error: Mapping[str, Any] | None) -> None:
     """``{"schema_version", "artifacts", "error"}``; ``error`` says what stopped the build as a whole."""
-    value = finite({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": error})
-    write_atomic(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    write_atomic(path, json_text({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": error}) + "\n")

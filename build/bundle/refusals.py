@@ -12,7 +12,7 @@ from build import manifest as manifests
 from build.budgets import Verdict
 from build.bundle.measured import Measured
 from build.cache import list_files, sha256_file
-from build.plan import code_of
+from build.plan import code_of, judged_as
 from build.record import REFERENCE, ProgramRecord
 from targets.registry import TargetFacts
 
@@ -94,6 +94,9 @@ def item_refusals(item: Item, record: ProgramRecord) -> list[Refusal]:
     judged = value.get("judged_by") or {}
     if judged.get("reference") != record.files[REFERENCE]:
         what = f"{label} was verified with other reference data than the program's: its evidence is old"
+        found.append(Refusal(what=what, remedy="Build again."))
+    if judged.get("record") != judged_as(record):
+        what = f"{label} was judged by other labels or limits than the program's: its evidence is old"
         found.append(Refusal(what=what, remedy="Build again."))
     if judged.get("code") != code_of(item.target):
         what = f"{label} was built and verified by other code than this checkout's: its evidence is old"

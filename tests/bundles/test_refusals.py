@@ -64,6 +64,7 @@ def _captured(out: Path) -> None:
 SOFT: dict[str, tuple[Callable[[Path], object], str]] = {
     "unverified": (lambda o: change_manifest(o, "ort_web", status="unverified", error=_FAILED), "is not verified"),
     "old reference data": (lambda o: _judged(o, reference="e" * 64), "other reference data"),
+    "old labels": (lambda o: _judged(o, record="e" * 64), "other labels or limits"),
     "old code": (lambda o: _judged(o, code="e" * 64), "other code than this checkout's"),
     "old program": (_captured, "the program was captured by other code"),
 }
