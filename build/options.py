@@ -13,6 +13,17 @@ from targets.precisions import PRECISIONS, precision
 
 DEFAULT_MODEL = "digits_cnn"
 DEFAULT_OUT = "out"
+_BUILDS = ("keep_float", "auto_mixed", "max_metric_drop", "strict", "min_delegated", "force", "dry_run")
+_JUDGES = ("budgets", "results", "choose")
+#: What a session would read and not use: whoever gives it expects it to count. ``--jobs`` and ``--trust`` say how to
+#: work, not what is wanted, and ``--data`` and ``--calibration`` name a source: sessions of one command share them.
+_UNUSED = {
+    "build": _JUDGES,
+    "check": _BUILDS,
+    "blame": ("keep_float", "auto_mixed", "max_metric_drop", "strict", "min_delegated", *_JUDGES),
+    "preflight": ("precisions", "calibration", *_BUILDS, *_JUDGES),
+    "bundle": _BUILDS,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +105,10 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         InputError: unknown options, paths that do not exist, values out of range.
         StorageError: what is to be written has no place to go.
     """
-    raw = parser(session, default_targets).parse_args(argv)
+    made = parser(session, default_targets)
+    raw = made.parse_args(argv)
     _refuse_empty(raw)
+    _refuse_unused(session, raw, made)
     if raw.jobs < 1:
         raise InputError(f"--jobs {raw.jobs}: needs at least 1")
     if raw.min_delegated is not None and not 0 <= raw.min_delegated <= 100:
@@ -114,6 +127,11 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
     if raw.max_metric_drop is not None and not 0 <= raw.max_metric_drop <= 1:
         raise InputError(f"--max-metric-drop {raw.max_metric_drop}: a share from 0 to 1")
     given, precisions = _precisions(raw.precisions)
+    if calibration is not None and given == "default" and session.split("-")[0] in ("build", "blame"):
+        raise InputError(
+            f"--calibration {raw.calibration}: {precisions[0]}, the default, is not calibrated",
+            remedy=f"Name what is: --precisions {', '.join(p.name for p in PRECISIONS.values() if p.calibrated)}.",
+        )
     models = tuple(dict.fromkeys(raw.model or ()))
     if not models and not programs and not raw.module:
         models = (DEFAULT_MODEL,)
@@ -151,6 +169,17 @@ def _refuse_empty(raw: argparse.Namespace) -> None:
             raise InputError(
                 f"--{name.replace('_', '-')} is empty",
                 remedy="Is a variable of the shell not set? Leave it out or name it.",
+            )
+
+
+def _refuse_unused(session: str, raw: argparse.Namespace, made: argparse.ArgumentParser) -> None:
+    unused = _UNUSED.get(session.split("-")[0], ())
+    for name in unused:
+        if getattr(raw, name) != made.get_default(name):
+            others = ", ".join(s for s, not_used in _UNUSED.items() if name not in not_used)
+            raise InputError(
+                f"--{name.replace('_', '-')} has no meaning in session {session}",
+                remedy=f"Leave it out, or give it to {others}.",
             )
 
 

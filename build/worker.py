@@ -59,7 +59,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
         raise_problems(made.report)
         enter("metric")
         raise_losses(made.report, job["target"], job["precision"], own_quantisation=record.quantized)
-        _gates(job, made)
+        _gates(job, made, value["warnings"])
         coverage = made.lowered.coverage
         value["status"] = "ok" if coverage.delegated or not coverage.fallback else "ok-undelegated"
         value["error"] = None
@@ -142,12 +142,25 @@ def _coverage(coverage: Coverage) -> dict[str, Any]:
     }
 
 
-def _gates(job: Mapping[str, Any], made: Attempt) -> None:
-    lowered, report = made.lowered, made.report
-    if job["strict"] and lowered.narrowed:
-        raise GateError(f"--strict: the range is narrower than the program's: {'; '.join(lowered.narrowed)}")
-    if job["strict"] and report.warnings:
-        raise GateError(f"--strict: {report.warnings[0]}")
+def _gates(job: Mapping[str, Any], made: Attempt, warnings: Sequence[str]) -> None:
+    """The user's own gates.
+
+    Args:
+        warnings: all that the manifest holds.
+
+    Raises:
+        GateError: one is not met, or nothing can tell whether it is.
+    """
+    lowered = made.lowered
+    if job["max_metric_drop"] is not None and made.report.accuracy.result() is None:
+        raise GateError(
+            f"--max-metric-drop {job['max_metric_drop']:g}: there is no metric, so nothing says what is lost",
+            remedy="Give labelled calls (tensors CALL/INPUT and CALL/label, beside the program or with --data), or a "
+            "ModelSpec with a metric and an evaluation set; or leave the option out.",
+        )
+    if job["strict"] and warnings:
+        more = f" (and {len(warnings) - 1} more in the manifest)" if len(warnings) > 1 else ""
+        raise GateError(f"--strict: {warnings[0]}{more}", remedy="Mend what it warns of, or leave --strict out.")
     minimum = job["min_delegated"]
     if minimum is not None and lowered.coverage.delegated_share * 100 < minimum:
         worst = ", ".join(f"{op} ({n})" for op, n in sorted(lowered.coverage.fallback.items(), key=lambda x: -x[1])[:5])

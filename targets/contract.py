@@ -149,9 +149,9 @@ class Lowered:
         files: paths relative to the request's directory, the main file (or package folder) first.
         coverage: delegated and fallback nodes.
         entry_points: more than one only where the runtime cannot express the range with one.
-        warnings: lines for the manifest: anything a release engineer must know.
+        warnings: lines for the manifest: anything a release engineer must know. ``--strict`` fails on any.
         narrowed: input dims whose range is smaller than the program's, ``"x[0]: 1..64 -> 1..15"``; each becomes a
-            warning, and ``--strict`` fails on them.
+            warning.
         nan_unsafe: ops (``aten.relu.default at file.py:12``) through which NaN or infinity does not pass as in PyTorch
             and that no rewrite mends: where one reached such an op, a mismatch in NaN or infinity is a warning that
             names it, not a failure. Nothing else is excused.

@@ -176,6 +176,21 @@ def test_undelegated_is_its_own_status_and_narrowed_is_a_warning(tmp_path: Path)
     assert any("narrower range" in w for w in run.rows[0]["warnings"])
     strict = build_in(root, tmp_path / "out", "--program", str(programs), "--strict", session="build-toys")
     assert strict.code == 6
+    warnings = run.rows[0]["warnings"]
+    assert strict.rows[0]["warnings"] == warnings
+    assert strict.rows[0]["error"]["message"].startswith(f"--strict: {warnings[0]}")
+
+
+def test_a_gate_on_a_metric_that_is_not_there_fails(tmp_path: Path) -> None:
+    root = _checkout_with_toy(tmp_path / "checkout")
+    programs = _programs(tmp_path / "programs", "net")
+    arguments = ("--program", str(programs), "--max-metric-drop", "0.5")
+    run = build_in(root, tmp_path / "out", *arguments, session="build-toys")
+    assert run.code == 6
+    (row,) = run.rows
+    assert row["status"] == "failed:metric"
+    assert "there is no metric" in row["error"]["message"]
+    assert (row["files"], row["changed_decisions"]) == ([], None)
 
 
 def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:

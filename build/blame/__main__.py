@@ -15,7 +15,7 @@ from build.entry import main, run_session
 from build.envs import Environment
 from build.errors import ConverterCrash, InputError
 from build.log import say
-from build.manifest import finite
+from build.manifest import json_text
 from build.options import Options
 from build.plan import Row, program_folder
 from build.protocol import Worker, error_to_json
@@ -66,8 +66,8 @@ def blame(options: Options) -> int:
     print("\n\n".join(_section(row, run.reports) for row in rows), flush=True)
     if options.json is not None:
         failures = [r for r in rows if r["error"] is not None]
-        value = finite({"schema_version": 1, "reports": list(run.reports.values()), "failures": failures})
-        write_atomic(options.json, json.dumps(value, indent=1, allow_nan=False) + "\n")
+        value = {"schema_version": 1, "reports": list(run.reports.values()), "failures": failures}
+        write_atomic(options.json, json_text(value) + "\n")
     return run.exit_code
 
 
