@@ -36,12 +36,12 @@ class Place:
     def train(self, seed: int) -> None:
         """Save a program with other weights."""
         torch.manual_seed(seed)
-        torch.export.save(torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(2, 4),)), self.program)
+        torch.export.save(torch.export.export(torch.nn.Linear(4, 3).eval(), (torch.randn(1, 4),)), self.program)
 
     def evaluate(self, *, seed: int, label: int) -> None:
         """Put calls beside it."""
         generator = torch.Generator().manual_seed(seed)
-        calls = {f"{i}/input": torch.randn(2, 4, generator=generator) for i in range(3)}
+        calls = {f"{i}/input": torch.randn(1, 4, generator=generator) for i in range(3)}
         save_file(calls | {f"{i}/label": torch.tensor(label) for i in range(3)}, self.folder / "net.safetensors")
 
     @property
