@@ -13,7 +13,7 @@ from build.bundle.choose import Chosen
 from build.errors import GateError
 from device_bench.job import input_json
 from device_bench.web import page
-from device_bench.web.pictures import picture_spec
+from device_bench.web.pictures import picture_json
 from device_bench.web.runtime import runtime
 
 #: the page and its runtime, models left out, in bytes: ONNX Runtime's WebAssembly alone has 14.2 MB (3.7 MB gzipped).
@@ -81,6 +81,6 @@ def _facts(chosen: Chosen, contract: Mapping[str, Any], engine: Mapping[str, Any
         ],
         "selftest": f"{_UP}{selftest.FILE}",
         "root": _UP,
-        "picture": picture_spec(record.signature, record.preprocessing, record.labels, record.decision_output),
+        **picture_json(record),
         "decision_output": contract["decision_output"],
     }

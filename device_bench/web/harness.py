@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
-from build.errors import HarnessError, RejectedResultError
+from build.errors import HarnessError, InputError, RejectedResultError
 from device_bench import harness_result
 from device_bench.artifacts import Artifact
 from device_bench.contract import HarnessRun, Task
@@ -16,7 +16,7 @@ from device_bench.devices.base import Place
 from device_bench.job import Data, Settings, job_text, make_job
 from device_bench.session import output_bytes
 from device_bench.web import page
-from device_bench.web.pictures import picture_spec
+from device_bench.web.pictures import picture_json
 from device_bench.web.runtime import Runtime, runtime
 from device_bench.web.server import Server
 from device_bench.web.ticket import Limits, Ticket
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: seconds beyond the timed loop's bound that a page may say nothing: for loading, warm-up, one call.
 _MARGIN = 240.0
+#: browsers slow a hidden page down: whatever it says that it measured, it is not taken.
+_HIDDEN = "the page was hidden during the measurement: bring it to the front (and keep the phone's screen on)"
 
 
 class Browser(Place, Protocol):
@@ -95,11 +97,10 @@ def web_job(
         "outputs": "outputs",
     }
     job = make_job(artifact, data, settings, job_id=uuid.uuid4().hex, paths=paths, evaluate=evaluate)
-    picture = picture_spec(record.signature, record.preprocessing, record.labels, record.decision_output)
+    pictures = _pictures(artifact)
     sizes = {c.id: c.sizes for c in data.calls} | {job["timed"]["id"]: data.timed_sizes}
-    if picture is not None:
-        least = {d.symbol: 1 for s in record.signature.inputs for d in s.shape if isinstance(d, DynamicDim)}
-        sizes["picture"] = least
+    if pictures["picture"] is not None:
+        sizes["picture"] = pictures["picture"]["sizes"]
     threads = f", {settings.threads} threads" if provider == "wasm" and settings.threads != 1 else ""
     job["web"] = {
         "engine": artifact.target.replace("ort_web", "ort"),
@@ -113,10 +114,22 @@ def web_job(
         "sha256": {f["path"]: f["sha256"] for f in artifact.manifest["files"]},
         "file": artifact.file.name,
         "words": f"{artifact.target}, {artifact.precision}, {engine.name} {engine.version} on {provider}{threads}",
-        "picture": picture,
+        **pictures,
         "follow": follow,
     }
     return job
+
+
+def _pictures(artifact: Artifact) -> dict[str, Any]:
+    """See :func:`picture_json`; with the entry point for one picture, which may be another than the timed call's."""
+    found = picture_json(artifact.record)
+    if found["picture"] is None:
+        return found
+    try:
+        entry = artifact.entry(found["picture"]["sizes"])
+    except InputError:
+        return {"picture": None, "no_picture": "No pictures here: this artifact takes none alone."}
+    return {**found, "picture": {**found["picture"], "entry": entry}}
 
 
 def _beside(artifact: Artifact, folder: Path) -> list[str]:
@@ -154,9 +167,12 @@ def job_files(artifact: Artifact, data: Data, engine: Runtime, job: Mapping[str,
 
 def _answer(job: Mapping[str, Any], ticket: Ticket, *, evaluate: bool) -> HarnessRun:
     result = harness_result.parse((ticket.folder / "result").read_bytes(), job)
-    if result["status"] != "ok":
-        raise HarnessError(f"the engine failed: {result['error']['stage']}: {result['error']['message'][:300]}")
     details = result.get("details", {})
+    problem = result["error"]
+    if (problem is None and details.get("hidden")) or (problem is not None and problem["message"] == _HIDDEN):
+        raise HarnessError(_HIDDEN)
+    if problem is not None:
+        raise HarnessError(f"the engine failed: {problem['stage']}: {problem['message'][:300]}")
     outputs: Mapping[str, Mapping[str, Array]] | None = None
     if evaluate:
         if "outputs" not in ticket.received:

@@ -12,7 +12,10 @@ from device_bench.web.runtime import WEB
 
 #: LiteRT.js names a package where a browser wants a path.
 _IMPORTS = json.dumps({"imports": {"@litertjs/wasm-utils": "./runtime/wasm-utils.js"}})
-_SHARED = ("style.css", "checks.js", "environment.js", "measure.js", "picture.js", "plot.js", "view.js")
+_SHARED = (
+    *("style.css", "checks.js", "environment.js", "front.js", "half.js", "measure.js", "picture.js", "plot.js"),
+    *("sha256.js", "view.js"),
+)
 _BENCH = ("bench.js", "follow.js", "safetensors.js")
 ENGINES = {"ort_web": ("ort.js",), "litert": ("litert.js", "tflite.js")}
 #: what a page may do: run its own scripts and WebAssembly, start workers, talk to where it came from. Nothing else.

@@ -38,8 +38,27 @@ PREPROCESSING = {
     "std": [16.0],
     "tokenizer": None,
 }
+#: for a page: it is hidden when it comes to the stage STAGE, for a moment or until ``showAgain()``.
+_HIDE = """() => {
+  let hidden = STAGE === null;
+  let over = hidden;
+  const say = (value) => { hidden = value; document.dispatchEvent(new Event('visibilitychange')); };
+  Object.defineProperty(document, 'visibilityState', { get: () => (hidden ? 'hidden' : 'visible') });
+  self.showAgain = () => say(false);
+  new MutationObserver(() => {
+    if (over || document.querySelector('#stages li[data-state=now]')?.textContent !== STAGE) return;
+    over = true;
+    say(true);
+    say(false);
+  }).observe(document, { subtree: true, attributes: true, childList: true });
+}"""
 #: short: these tests look at what is recorded, not at how fast it was.
 QUICK = Settings(warmup_runs=1, warmup_seconds=0, min_runs=5, min_seconds=0.05, max_seconds=20)
+
+
+def hiding(stage: str | None) -> str:
+    """A script that hides its page for a moment when it comes to a stage; None: from its start, until showAgain()."""
+    return _HIDE.replace("STAGE", json.dumps(stage))
 
 
 def require_browser() -> None:

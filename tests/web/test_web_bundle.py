@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,7 +24,8 @@ from build.bundle.refusals import Item
 from build.errors import GateError
 from device_bench.web.runtime import locked
 from targets import registry
-from tests.web.support import artifact
+from tests.results.browser import FLAGS, executable
+from tests.web.support import artifact, hiding
 from tests.web.test_web_page import _pictures
 
 TOP = "digits_cnn-web-0.1.0"
@@ -136,6 +138,62 @@ def test_another_artifact_is_asked_for_by_name(browser: Any, plain_host: str) ->
         visit.context.close()
 
 
+@pytest.fixture(scope="module")
+def resolving(browser: Any) -> Iterator[Any]:
+    """A browser in which an invented host name is this machine: to the browser it is any host at all."""
+    rule = "--host-resolver-rules=MAP static.test 127.0.0.1"
+    started = browser.browser_type.launch(executable_path=executable(), args=[*FLAGS, rule], headless=True)
+    yield started
+    started.close()
+
+
+def test_plain_http_from_any_host(resolving: Any, plain_host: str) -> None:
+    """No secure context: the browser has no SHA-256 of its own, no isolation, no threads; the page says so."""
+    visit = Visit(resolving, plain_host.replace("127.0.0.1", "static.test"))
+    assert visit.page.evaluate("[isSecureContext, typeof crypto.subtle]") == [False, "undefined"]
+    assert visit.state == ("done", "passed"), visit.page.inner_text("#problem")
+    assert "Threads used\n1" in visit.page.inner_text("#facts")
+    notice = visit.page.inner_text("#notice")
+    assert "plain http" in notice
+    assert "one thread" in notice
+    assert not visit.problems
+    visit.context.close()
+
+
+def test_a_changed_file_is_noticed_over_plain_http_too(resolving: Any, unpacked: Path, tmp_path: Path) -> None:
+    folder = _spoil(unpacked, tmp_path, "models/ort_web/fp32/model.onnx", lambda b: b[:-1] + b"!")
+    with _serving(folder) as port:
+        visit = Visit(resolving, f"http://static.test:{port}/{TOP}/harness/web/")
+        assert visit.state == ("failed", "failed")
+        assert "not the file that the bundle was made with" in visit.page.inner_text("#problem")
+        visit.context.close()
+
+
+def test_a_page_that_was_hidden_shows_no_figures(browser: Any, plain_host: str) -> None:
+    context = browser.new_context()
+    context.add_init_script(f"({hiding('warm-up')})()")
+    page = context.new_page()
+    page.goto(plain_host)
+    page.wait_for_selector(_DONE, timeout=120_000)
+    assert page.locator("body").get_attribute("data-state") == "failed"
+    assert page.locator("body").get_attribute("data-selftest") == "passed", "its values are right all the same"
+    assert "the page was hidden during the measurement: bring it to the front" in page.inner_text("#problem")
+    assert page.locator("#figures div").count() == 0
+    context.close()
+
+
+def test_a_page_in_the_background_waits_to_be_seen(browser: Any, plain_host: str) -> None:
+    context = browser.new_context()
+    context.add_init_script(f"({hiding(None)})()")
+    page = context.new_page()
+    page.goto(plain_host)
+    page.wait_for_selector("#state:has-text('bring this page to the front')", timeout=120_000)
+    page.evaluate("showAgain()")
+    page.wait_for_selector(_DONE, timeout=120_000)
+    assert page.locator("body").get_attribute("data-state") == "done", page.inner_text("#problem")
+    context.close()
+
+
 class _Isolated(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         self.send_header("Cross-Origin-Opener-Policy", "same-origin")
@@ -146,18 +204,25 @@ class _Isolated(SimpleHTTPRequestHandler):
         pass
 
 
-def test_threads_where_the_host_allows_them(browser: Any, unpacked: Path) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Isolated, directory=str(unpacked)))
+@contextlib.contextmanager
+def _serving(folder: Path | str) -> Iterator[int]:
+    """A host with isolation headers; gives its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Isolated, directory=str(folder)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        visit = Visit(browser, f"http://127.0.0.1:{server.server_address[1]}/{TOP}/harness/web/?threads=2")
+        yield int(server.server_address[1])
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_threads_where_the_host_allows_them(browser: Any, unpacked: Path) -> None:
+    with _serving(unpacked) as port:
+        visit = Visit(browser, f"http://127.0.0.1:{port}/{TOP}/harness/web/?threads=2")
         assert visit.state == ("done", "passed"), visit.page.inner_text("#problem")
         assert "Threads used\n2" in visit.page.inner_text("#facts")
         assert not visit.page.is_visible("#notice")
         visit.context.close()
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _spoil(unpacked: Path, tmp_path: Path, name: str, change: Any) -> str:
@@ -180,16 +245,11 @@ def test_a_changed_file_fails_the_self_test(
     browser: Any, unpacked: Path, tmp_path: Path, name: str, change: Any, words: str
 ) -> None:
     folder = _spoil(unpacked, tmp_path, name, change)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Isolated, directory=folder))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        visit = Visit(browser, f"http://127.0.0.1:{server.server_address[1]}/{TOP}/harness/web/")
+    with _serving(folder) as port:
+        visit = Visit(browser, f"http://127.0.0.1:{port}/{TOP}/harness/web/")
         assert visit.state == ("failed", "failed")
         assert words in visit.page.inner_text("#problem")
         visit.context.close()
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def test_the_policy_stands_in_the_page(files: dict[str, Path]) -> None:

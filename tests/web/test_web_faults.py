@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ from typing import Any
 import pytest
 
 from build.errors import DeviceError, HarnessError
+from device_bench import measurement
+from device_bench.__main__ import main
 from device_bench.contract import Task
-from tests.web.conftest import Lab
-from tests.web.support import QUICK, artifact, data_of, make_out, put, put_with_weights_beside
+from device_bench.platforms import web
+from device_bench.web.chromium import Chromium
+from tests.web.conftest import Lab, command
+from tests.web.support import QUICK, artifact, data_of, hiding, make_out, put, put_with_weights_beside
 
 
 def _crash(page: Any) -> None:
@@ -128,16 +133,96 @@ def test_threads_without_isolation_are_refused(lab: Lab) -> None:
     assert alone.result["timer_step_ns"] >= 50_000
 
 
-def test_an_output_that_changes_is_flagged_and_not_just_recorded(lab: Lab) -> None:
-    """A page that sends other outputs than its model computes: the comparison with this host says so."""
-    from device_bench.accuracy import against_host
+@pytest.mark.parametrize("stage", ["first", "timing"])
+def test_a_page_that_is_hidden_is_not_measured(lab: Lab, stage: str) -> None:
+    """For a moment only: browsers slow a page down that nobody sees."""
 
-    run = lab.measure()
-    assert run.outputs is not None
-    record = artifact(lab.out).record
-    wrong = {call: {n: v + 0.5 for n, v in values.items()} for call, values in run.outputs.items()}
-    assert not against_host(record, "fp32", run.outputs, run.outputs)["flagged"]
-    assert against_host(record, "fp32", wrong, run.outputs)["flagged"]
+    def hide(page: Any) -> None:
+        page.evaluate(hiding(stage))
+
+    words = r"^the page was hidden during the measurement: bring it to the front \(and keep the phone's screen on\)"
+    with pytest.raises(HarnessError, match=words):
+        lab.measure(settings=replace(QUICK, min_seconds=2), disturb=hide)
+    seen = lab.measure(evaluate=False)
+    assert seen.details["hidden"] is False
+
+
+def test_a_result_of_a_hidden_page_is_not_taken_whatever_it_says(lab: Lab) -> None:
+    def forge(page: Any) -> None:
+        page.evaluate(
+            """() => {
+              const real = fetch;
+              self.fetch = (url, more) => {
+                if (!String(url).endsWith('/result')) return real(url, more);
+                const result = JSON.parse(more.body);
+                result.details.hidden = true;
+                return real(url, { ...more, body: JSON.stringify(result) });
+              };
+            }"""
+        )
+
+    with pytest.raises(HarnessError, match="the page was hidden during the measurement"):
+        lab.measure(settings=replace(QUICK, min_seconds=2), evaluate=False, disturb=forge)
+
+
+#: the last value of what a page sends becomes another one.
+_OTHER_OUTPUTS = """() => {
+  const real = fetch;
+  self.fetch = async (url, more) => {
+    if (!String(url).endsWith('/outputs')) return real(url, more);
+    const bytes = new Uint8Array(await more.body.arrayBuffer());
+    bytes[bytes.length - 1] ^= 0x40;
+    return real(url, { ...more, body: new Blob([bytes]) });
+  };
+}"""
+
+
+def _run(
+    out: Path, results: Path, monkeypatch: pytest.MonkeyPatch, disturb: Any, *more: str
+) -> tuple[int, list[dict[str, Any]], list[dict[str, Any]]]:
+    """A whole run, with something done to its first page. Returns exit code, measurements, the summary's rows."""
+    left = [disturb]
+
+    class Disturbed(Chromium):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options, watch=lambda page: left.pop()(page) if left else None)
+
+    monkeypatch.setattr(web, "Chromium", Disturbed)
+    monkeypatch.setenv("EDGEPORT_PYTHON", os.environ.get("EDGEPORT_PYTHON", sys.executable))
+    code = main(command(out, results, *more)[3:])
+    found = [measurement.read(p) for p in sorted(results.glob("run-*/*/*.json"))]
+    (summary,) = results.glob("run-*/summary.json")
+    return code, found, json.loads(summary.read_text())["rows"]
+
+
+def test_an_output_that_changes_fails_its_budget(
+    browser_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that sends other outputs than its model computes: flagged, and a FAIL however fast it was."""
+    out = make_out(tmp_path / "out", budgets=({"platform": "web", "device_class": "*", "p95_ms": 1e9},))
+    change = ("--targets", "ort_web", "--min-seconds", "2")
+    code, (found,), (row,) = _run(out, tmp_path / "r", monkeypatch, lambda p: p.evaluate(_OTHER_OUTPUTS), *change)
+    assert code != 0
+    assert found["status"] == "ok", found["error"]
+    assert found["host"]["flagged"]
+    assert row["verdict"]["word"] == "FAIL"
+    assert any("its outputs differ from this host's" in r for r in row["verdict"]["reasons"])
+
+
+def test_a_tab_that_crashes_costs_its_own_measurement_only(
+    browser_here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = make_out(tmp_path / "out")
+    two = ("--targets", "ort_web", "--precisions", "fp32,int8-static", "--min-seconds", "5")
+    code, found, rows = _run(out, tmp_path / "r", monkeypatch, _crash, *two)
+    assert code == 8
+    assert len(rows) == 2
+    first, second = sorted(found, key=lambda m: m["settings"]["position"])
+    assert (first["status"], first["error"]["code"]) == ("failed", "harness-failed")
+    assert "the page crashed" in first["error"]["message"]
+    assert second["status"] == "ok", second["error"]
+    assert second["accuracy"]["calls"] == 24
+    assert second["measurement"]["precision"] != first["measurement"]["precision"]
 
 
 def test_a_result_of_another_job_is_rejected(lab: Lab) -> None:

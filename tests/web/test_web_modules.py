@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import pytest
 
 from device_bench.web import page
 from device_bench.web.pictures import picture_spec
-from device_bench.web.runtime import WEB
+from device_bench.web.runtime import WEB, runtime
 from device_bench.web.server import Server
 from device_bench.web.ticket import Ticket
 from targets.contract import DynamicDim, Signature, TensorSpec
@@ -67,6 +70,90 @@ def test_pictures_are_resized_as_pillow_does(
     text = base64.b64encode(pixels.tobytes()).decode()
     got = np.array(tools.evaluate(_RESIZE, [text, width, height, channels, *to, method]))
     np.testing.assert_array_equal(got, want)
+
+
+def test_the_pages_own_sha256_is_sha256(tools: Any) -> None:
+    """What a page takes that came over plain http."""
+    lengths = [0, 1, 55, 56, 63, 64, 65, 119, 120, 128, 1 << 20]
+    found = tools.evaluate(
+        """async (lengths) => {
+          const { digest } = await import(new URL('sha256.js', document.baseURI));
+          return lengths.map((n) => Array.from(digest(Uint8Array.from({ length: n }, (_, i) => (i * 31 + 7) % 251))));
+        }""",
+        lengths,
+    )
+    for length, digest in zip(lengths, found, strict=True):
+        content = bytes((i * 31 + 7) % 251 for i in range(length))
+        assert bytes(digest).hex() == hashlib.sha256(content).hexdigest(), length
+
+
+_HALVES = [0.0, -0.0, 1.0, -2.5, 65504.0, 2**-24, 0.333251953125]
+
+
+def test_half_precision_is_compared_as_numbers(tools: Any) -> None:
+    """As raw bits, which files hold, and as the Float16Array that runtimes return where the browser has it."""
+    import numpy as np
+
+    bits = np.array(_HALVES, np.float16).view(np.uint16).tolist()
+    raw, typed, apart = tools.evaluate(
+        """async ([bits, values]) => {
+          const { compare } = await import(new URL('compare.js', document.baseURI));
+          const { numbers } = await import(new URL('half.js', document.baseURI));
+          const limit = { atol: 1e-3, rtol: 0, scale: 0 };
+          const of = (data) => ({ dtype: 'F16', dims: [data.length], data });
+          const want = of(Uint16Array.from(bits));
+          if (typeof Float16Array === 'undefined') throw new Error('this Chromium is too old for the test');
+          const typed = of(Float16Array.from(values));
+          const wrong = of(Float16Array.from(values, (x) => x + 0.5));
+          const text = [compare(typed, want, limit).problem, compare(wrong, want, limit).problem];
+          return [Array.from(numbers(want)), Array.from(numbers(typed)), text];
+        }""",
+        [bits, _HALVES],
+    )
+    assert raw == typed == _HALVES
+    assert apart == [None, "has 6 elements beyond tolerance"]
+
+
+def test_a_model_with_half_precision_outputs(browser: Any, server: Server, tmp_path: Path) -> None:
+    """ONNX Runtime itself: its outputs pass the self-test's comparison and are written as they are."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper
+    from safetensors.numpy import load
+
+    cast = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT16)
+    ends = [helper.make_tensor_value_info(n, t, [7]) for n, t in (("x", TensorProto.FLOAT), ("y", TensorProto.FLOAT16))]
+    graph = helper.make_graph([cast], "half", [ends[0]], [ends[1]])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(model)
+    engine = runtime("ort_web", "wasm", 1)
+    empty = b"<!doctype html><title>tools</title>"
+    files: dict[str, Path | bytes] = {"index.html": empty, **_TOOLS, **engine.files, "m": model.SerializeToString()}
+    ticket = Ticket(files=files, uploads={}, folder=tmp_path)
+    server.offer(ticket, queue=False)
+    opened = browser.new_page()
+    opened.goto(server.url_of(ticket))
+    bits = np.array(_HALVES, np.float16).view(np.uint16).tolist()
+    values, problem, file = opened.evaluate(
+        """async ([options, values, bits]) => {
+          const at = (name) => import(new URL(name, document.baseURI));
+          const [{ engine }, { compare }] = [await at('ort.js'), await at('compare.js')];
+          const [{ numbers }, { write }] = [await at('half.js'), await at('safetensors.js')];
+          const made = await engine({ ...options, provider: 'wasm', threads: 1 });
+          await made.create(new Uint8Array(await (await fetch('m')).arrayBuffer()));
+          const x = { dtype: 'F32', dims: [7], data: Float32Array.from(values) };
+          const call = await made.prepare({ id: 'a', entry: 'forward' }, { x });
+          const { y } = await call.outputs(await call.run());
+          const want = { dtype: 'F16', dims: [7], data: Uint16Array.from(bits) };
+          const file = new Uint8Array(await new Blob(write({ y })).arrayBuffer());
+          const limit = { atol: 0, rtol: 0, scale: 0 };
+          return [Array.from(numbers(y)), compare(y, want, limit).problem, Array.from(file)];
+        }""",
+        [dict(engine.options), _HALVES, bits],
+    )
+    opened.close()
+    assert (values, problem) == (_HALVES, None)
+    np.testing.assert_array_equal(load(bytes(file))["y"], np.array(_HALVES, np.float16))
 
 
 def test_safetensors_are_read_and_written_as_python_does(tools: Any, tmp_path: Path) -> None:
@@ -158,12 +245,12 @@ def _signature(
 
 def test_which_models_take_pictures() -> None:
     rgb = {"layout": "NCHW", "color": "RGB", "mean": [1, 2, 3], "std": [4, 5, 6], "steps": []}
-    found = picture_spec(_signature(), rgb, ["a", "b"], "y")
-    assert found is not None
+    found = picture_spec(_signature(), rgb, ["a", "b"], "y", {})
+    assert not isinstance(found, str)
     assert (found["width"], found["height"], found["shape"]) == (30, 20, [1, 3, 20, 30])
     assert (found["dark"], found["light"], found["method"]) == (0.0, 255.0, "bilinear")
-    gray = picture_spec(_signature(shape=(1, 1, 8, 8)), PREPROCESSING, [], "y")
-    assert gray is not None
+    gray = picture_spec(_signature(shape=(1, 1, 8, 8)), PREPROCESSING, [], "y", {})
+    assert not isinstance(gray, str)
     assert (gray["dark"], gray["light"], gray["method"]) == (16.0, 0.0, "box")
     for signature, preprocessing, output in (
         (_signature(), rgb, None),
@@ -174,12 +261,75 @@ def test_which_models_take_pictures() -> None:
         (_signature(shape=(2, 3, 20, 30)), rgb, "y"),
         (_signature(), {**rgb, "layout": "BT"}, "y"),
     ):
-        assert picture_spec(signature, preprocessing, [], output) is None
+        assert isinstance(picture_spec(signature, preprocessing, [], output, {}), str)
 
 
-def test_the_harness_has_a_version_of_its_own_text() -> None:
-    assert page.version() == page.version()
-    assert len(page.version()) == 16
+def test_pictures_have_the_size_of_the_models_example() -> None:
+    """Not the least that the model takes: at 32x32 a model for 224x224 answers confidently, and wrong."""
+    rgb = {"layout": "NCHW", "color": "RGB", "mean": [], "std": [], "steps": []}
+    batch = DynamicDim(symbol="s0", lo=1, hi=4)
+    height, width = (DynamicDim(symbol=s, lo=32, hi=512, scale=32) for s in ("s1", "s2"))
+    signature = _signature(shape=(batch, 3, height, width))
+    found = picture_spec(signature, rgb, [], "y", {"s0": 2, "s1": 7, "s2": 5})
+    assert not isinstance(found, str)
+    assert (found["shape"], found["width"], found["height"]) == ([1, 3, 224, 160], 160, 224)
+    assert found["sizes"] == {"s0": 1, "s1": 7, "s2": 5}, "what a page counts the outputs' sizes with"
+    unknown = picture_spec(signature, rgb, [], "y", {})
+    assert unknown == "No pictures here: the size that this model wants them in is not known."
+    pairs = _signature(shape=(DynamicDim(symbol="s0", lo=2, hi=4, scale=2), 3, 20, 30))
+    assert picture_spec(pairs, rgb, [], "y", {}) == "No pictures here: this model takes several at a time."
+
+
+def test_the_projects_own_steps_are_understood() -> None:
+    from models import digits_cnn, efficientnet_lite0
+
+    for spec, shape in ((digits_cnn.spec(), (1, 1, 8, 8)), (efficientnet_lite0.spec(), (1, 3, 224, 224))):
+        assert spec.preprocessing is not None
+        found = picture_spec(_signature(shape=shape), dataclasses.asdict(spec.preprocessing), [], "y", {})
+        assert not isinstance(found, str), found
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "resize the shorter side to 256, bilinear, antialias",
+        "resize to 30x20, nearest",
+        "resize to 30x20, bilinear",
+        "resize to 256x256, bilinear, antialias",
+        "center crop 30x20",
+        "equalise the histogram",
+        "BGR, 8 bits per channel",
+        "subtract 127, divide by 128",
+        "divide by 255",
+        "8x8 pixels, ink 16, paper 0",
+        "",
+    ],
+)
+def test_a_step_that_the_page_does_not_do_means_no_pictures(step: str) -> None:
+    rgb = {"layout": "NCHW", "color": "RGB", "mean": [1, 1, 1], "std": [2, 2, 2]}
+    good = ["RGB, 8 bits per channel", "resize to 30x20, bilinear, antialias", "subtract 1, divide by 2"]
+    assert not isinstance(picture_spec(_signature(), {**rgb, "steps": good}, [], "y", {}), str)
+    found = picture_spec(_signature(), {**rgb, "steps": [*good, step]}, [], "y", {})
+    assert found == f"No pictures here: this page can't do a step of this model's preprocessing: '{step}'."
+
+
+def test_one_mean_is_no_mean_of_three_channels() -> None:
+    rgb = {"layout": "NCHW", "color": "RGB", "mean": [127], "std": [128, 128, 128], "steps": []}
+    found = picture_spec(_signature(), rgb, [], "y", {})
+    assert found == "No pictures here: this model's mean and std are not those of 3 channels."
+
+
+def test_the_harness_has_a_version_of_its_own_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = tmp_path / "web"
+    shutil.copytree(WEB, copied)
+    real = page.version()
+    monkeypatch.setattr(page, "WEB", copied)
+    assert page.version() == real
+    for name in ("measure.js", "style.css", "package-lock.json"):
+        before = page.version()
+        (copied / name).write_text((copied / name).read_text() + "\n")
+        assert page.version() != before, name
+    assert len(real) == 16
 
 
 def test_the_lock_file_pins_every_package() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +16,7 @@ from device_bench.web.harness import job_files, web_job
 from device_bench.web.runtime import runtime
 from device_bench.web.server import Server
 from device_bench.web.ticket import Ticket
-from tests.web.support import QUICK, artifact, data_of
+from tests.web.support import PREPROCESSING, QUICK, artifact, data_of, make_out
 
 
 @pytest.fixture
@@ -29,6 +31,13 @@ def finished(result_page: Any) -> Any:
 @pytest.fixture(scope="module")
 def result_page(browser: Any, server: Server, out: Path) -> Iterator[Any]:
     """A page that has measured; it can't do so again."""
+    with _opened(browser, server, out) as opened:
+        opened.wait_for_selector("body[data-state=done]")
+        yield opened
+
+
+@contextlib.contextmanager
+def _opened(browser: Any, server: Server, out: Path) -> Iterator[Any]:
     with TemporaryDirectory() as folder:
         found = artifact(out)
         data, engine = data_of(out, found), runtime("ort_web", "wasm", 1)
@@ -42,7 +51,6 @@ def result_page(browser: Any, server: Server, out: Path) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": 1100, "height": 900}, color_scheme="light")
         opened = context.new_page()
         opened.goto(server.url_of(ticket))
-        opened.wait_for_selector("body[data-state=done]")
         yield opened
         context.close()
 
@@ -172,6 +180,77 @@ def test_a_picture_is_dropped_by_hand(finished: Any, out: Path) -> None:
     finished.wait_for_selector("#scores li:nth-child(5)")
     assert finished.inner_text("#predicted") == str(label)
     assert finished.is_visible("#seen")
+
+
+#: what a drop at a place of the page does; true: the browser opens the file, and leaves the page.
+_DROP_AT = """(selector) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File(['x'], 'x.png', { type: 'image/png' }));
+  const options = { dataTransfer: transfer, bubbles: true, cancelable: true };
+  const place = document.querySelector(selector);
+  return ['dragover', 'drop'].map((name) => place.dispatchEvent(new DragEvent(name, options)));
+}"""
+
+
+def test_a_picture_beside_its_place_opens_nothing(finished: Any) -> None:
+    for place in ("body", "#figures", "#plot"):
+        assert finished.evaluate(_DROP_AT, place) == [False, False], place
+
+
+def test_a_picture_before_its_time_opens_nothing(browser: Any, server: Server) -> None:
+    """While a page waits or measures, nobody takes pictures yet."""
+    opened = browser.new_page()
+    opened.goto(server.url())
+    opened.wait_for_selector("#drop.off", state="attached")
+    for place in ("#drop", "body"):
+        assert opened.evaluate(_DROP_AT, place) == [False, False], place
+    opened.close()
+
+
+def test_of_two_pictures_the_last_ones_answer_stays(finished: Any, out: Path) -> None:
+    import base64
+
+    (slow, one), (fast, two) = next((a, b) for a, b in itertools.pairwise(_pictures(out)) if a[1] != b[1])
+    seen = finished.evaluate(
+        """async (texts) => {
+          const real = self.createImageBitmap;
+          let calls = 0;
+          self.createImageBitmap = async (file) => {
+            if (calls++ === 0) await new Promise((resolve) => setTimeout(resolve, 500));
+            return real(file);
+          };
+          const seen = [];
+          const predicted = document.getElementById('predicted');
+          new MutationObserver(() => seen.push(predicted.textContent)).observe(predicted, { childList: true });
+          for (const text of texts) {
+            const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], 'digit.png', { type: 'image/png' }));
+            const options = { dataTransfer: transfer, bubbles: true, cancelable: true };
+            document.getElementById('drop').dispatchEvent(new DragEvent('drop', options));
+            await new Promise((resolve) => setTimeout(resolve, 50));
+          }
+          const wanted = () => calls === 2 && document.querySelectorAll('#scores li').length === 5;
+          while (!wanted()) await new Promise((resolve) => setTimeout(resolve, 20));
+          await new Promise((resolve) => setTimeout(resolve, 700));
+          self.createImageBitmap = real;
+          return seen.filter((text) => text !== 'Looking…');
+        }""",
+        [base64.b64encode(content).decode() for content in (slow, fast)],
+    )
+    assert one != two
+    assert seen == [str(two)]
+    assert finished.inner_text("#predicted") == str(two)
+
+
+def test_a_step_that_the_page_does_not_do_is_named_in_place_of_answers(
+    browser: Any, server: Server, tmp_path: Path
+) -> None:
+    other = make_out(tmp_path / "out", preprocessing={**PREPROCESSING, "steps": ["thin the strokes"]})
+    with _opened(browser, server, other) as opened:
+        opened.wait_for_selector("body[data-state=done]")
+        assert "can't do a step of this model's preprocessing: 'thin the strokes'" in opened.inner_text("#picture-none")
+        assert not opened.is_visible("#picture-area")
 
 
 def test_what_is_no_picture_is_refused(finished: Any) -> None:

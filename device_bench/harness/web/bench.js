@@ -4,6 +4,8 @@
 import { StageError, inputsOf, stage } from './checks.js';
 import { environment, gpu, load, memory, sha256 } from './environment.js';
 import { follow } from './follow.js';
+import { keepAwake, watchFront } from './front.js';
+import { numbers } from './half.js';
 import { breathe, measure, timer } from './measure.js';
 import { read, write } from './safetensors.js';
 import * as view from './view.js';
@@ -66,17 +68,19 @@ async function carryOut(job) {
   const clock = timer();
   const found = environment();
   const result = skeleton(job, clock, found);
+  const front = watchFront();
   try {
-    const done = await work(job, result);
+    const done = await work(job, result, front);
     return { result, ...done };
   } catch (error) {
     result.status = 'failed';
+    result.details.hidden ??= front.hidden();
     result.error = { stage: error.stage ?? 'run', message: String(error.message || error).slice(0, 2000) };
     return { result, outputs: null, engine: null };
   }
 }
 
-async function work(job, result) {
+async function work(job, result, front) {
   await enter('fetch');
   const tensors = read(await stage('tensors', () => load(job.tensors)));
   const bytes = await fetched(job, job.web.file, job.artifact);
@@ -90,6 +94,7 @@ async function work(job, result) {
     if (adapter === null) throw new StageError('load', 'this browser offers no GPU: WebGPU has no adapter here');
   }
 
+  await stage('load', front.check);
   await enter('load');
   const start = performance.now();
   const engine = await stage('load', async () => {
@@ -105,7 +110,7 @@ async function work(job, result) {
   if (used.version !== null && used.version !== job.web.runtime.version) {
     throw new StageError('load', `the runtime is version ${used.version}, not ${job.web.runtime.version}`);
   }
-  if (job.web.provider === 'wasm' && used.threads !== job.settings.threads) {
+  if (job.web.provider === 'wasm' && used.threads !== null && used.threads !== job.settings.threads) {
     const why = self.crossOriginIsolated ? '' : ': the page is not cross-origin isolated';
     throw new StageError('load', `${job.settings.threads} threads were asked for, the runtime uses ${used.threads}${why}`);
   }
@@ -115,12 +120,16 @@ async function work(job, result) {
   await enter('first');
   let phase = 'first';
   Object.assign(result, await stage('run', () => measure(call.run, call.release, job.settings, async (name, runs, share, samples) => {
+    front.check();
     if (name !== phase) await enter(name);
     phase = name;
     view.stage(name, share);
     if (samples !== null) view.runs(samples);
     await breathe();
   })));
+  // An evaluation in the background is only slow: no times are taken there.
+  result.details.hidden = front.hidden();
+  await stage('run', front.check);
   view.figures(result, batch);
   result.details = { ...result.details, ...engine.facts().details };
 
@@ -181,8 +190,11 @@ function conditions(result) {
     ['Runtime', `${result.runtime.name} ${result.runtime.version}`],
     ['Provider', d.provider],
     ['Threads used', result.threads?.runtime ?? d.threads_used],
+    ['Threads asked for', d.threads_used === null ? result.settings.threads : null],
+    ['Threads started', d.litert_pool],
     ['GPU', d.adapter && `${d.adapter}${d.software_gpu ? ' (software: its times mean nothing)' : ''}`],
     ['Sizes fixed', d.fixed_shapes],
+    ['Hidden meanwhile', d.hidden ? 'yes' : null],
     ['Cross-origin isolated', d.cross_origin_isolated ? 'yes' : 'no'],
     ['Step of the clock', `${result.timer_step_ns / 1000} µs`],
     ['Memory of the page', d.page_memory_mb && `${d.page_memory_mb} MiB`],
@@ -208,11 +220,11 @@ async function send(job, result, outputs) {
 function predictor(job, engine) {
   return async (inputs) => {
     const spec = job.web.picture;
-    const call = { ...job.timed, id: 'picture' };
+    const call = { id: 'picture', entry: spec.entry };
     const ready = await engine.prepare(call, inputs);
     const answer = await ready.run();
     const outputs = await ready.outputs(answer);
-    const scores = outputs[spec.output].data.slice();
+    const scores = numbers(outputs[spec.output]).slice();
     ready.release(answer);
     return scores;
   };
@@ -221,7 +233,8 @@ function predictor(job, engine) {
 async function main() {
   const job = JSON.parse(new TextDecoder().decode(await load('job.json')));
   view.begin(job.web.model, job.web.words, STAGES);
-  view.pictures(job.web.picture, null);
+  keepAwake();
+  view.pictures(job.web.picture, null, job.web.no_picture);
   const { result, outputs, engine } = await carryOut(job);
   view.facts(conditions(result));
   if (result.status !== 'ok') view.failed(`${result.error.stage}: ${result.error.message}`);

@@ -3,6 +3,8 @@
 import { StageError, checkShape, stage } from './checks.js';
 import { compare } from './compare.js';
 import { environment, load, memory, sha256 } from './environment.js';
+import { inFront, keepAwake, watchFront } from './front.js';
+import { numbers } from './half.js';
 import { breathe, measure, timer } from './measure.js';
 import { engine as ort } from './ort.js';
 import * as view from './view.js';
@@ -99,10 +101,13 @@ async function run(page) {
   const used = isolated ? threads : 1;
   const words = `${page.runtime.name} ${page.runtime.version} on wasm`;
   view.begin(page.model, `${artifact.label}, ${words}`, STAGES);
-  view.pictures(page.picture, null);
+  view.pictures(page.picture, null, page.no_picture);
   if (!isolated) {
-    view.notice('This host sends no isolation headers (Cross-Origin-Opener-Policy: same-origin, '
-      + 'Cross-Origin-Embedder-Policy: require-corp), so the model runs on one thread and the clock is coarse.');
+    const why = self.isSecureContext
+      ? 'This host sends no isolation headers (Cross-Origin-Opener-Policy: same-origin, '
+        + 'Cross-Origin-Embedder-Policy: require-corp)'
+      : 'This page came over plain http, which browsers do not isolate (https would do)';
+    view.notice(`${why}, so the model runs on one thread and the clock is coarse.`);
   }
   const clock = timer();
   view.stage('fetch');
@@ -127,12 +132,19 @@ async function run(page) {
 
   const call = await engine.prepare({ id: 'timed', entry: 'forward' }, test.first.inputs);
   let samples = null;
+  keepAwake();
+  if (document.visibilityState === 'hidden') view.state('running', 'waiting: bring this page to the front');
+  await inFront();
+  view.state('running', 'running');
+  const front = watchFront();
   const result = await stage('timing', () => measure(call.run, call.release, SETTINGS, async (name, runs, share, found) => {
+    front.check();
     if (name !== 'first') view.stage(name, share);
     samples = found ?? samples;
     if (samples !== null) view.runs(samples);
     await breathe();
   }));
+  await stage('timing', front.check);
   view.figures({ ...result, load_ns: loaded * 1e6, first_ns: test.first.ms * 1e6 }, test.first.call.sizes.batch ?? 1);
   const held = await memory();
   const where = environment();
@@ -152,13 +164,13 @@ async function run(page) {
     view.pictures(page.picture, async (inputs) => {
       const ready = await engine.prepare({ id: 'picture', entry: 'forward' }, inputs);
       const answer = await ready.run();
-      return (await ready.outputs(answer))[page.picture.output].data;
+      return numbers((await ready.outputs(answer))[page.picture.output]);
     });
   }
   view.finished('self-test passed');
 }
 
 json('page.json').then(run).catch((error) => {
-  document.body.dataset.selftest = 'failed';
+  document.body.dataset.selftest ??= 'failed';
   view.failed(`${error.stage ? `${error.stage}: ` : ''}${error.message || error}`);
 });

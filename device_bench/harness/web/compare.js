@@ -1,20 +1,9 @@
 // The rule of a bundle's self-test: |got - expected| <= atol + rtol*|expected| + scale*max|expected|; integers and
 // booleans are equal.
 
-const REAL = new Set(['F16', 'F32', 'F64']);
+import { numbers } from './half.js';
 
-/** Numbers of a tensor; half precision decoded. */
-function numbers({ dtype, data }) {
-  if (dtype === 'I64') return Float64Array.from(data, Number);
-  if (dtype !== 'F16') return data;
-  return Float64Array.from(data, (bits) => {
-    const sign = bits & 0x8000 ? -1 : 1;
-    const exponent = (bits >> 10) & 0x1f;
-    const fraction = bits & 0x3ff;
-    if (exponent === 0x1f) return fraction ? NaN : sign * Infinity;
-    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
-  });
-}
+const REAL = new Set(['F16', 'F32', 'F64']);
 
 /**
  * @param got, want {dtype, dims, data} @param limit {atol, rtol, scale}

@@ -1,5 +1,7 @@
 // What the page can know of where it runs. null: the browser does not say.
 
+import { digest } from './sha256.js';
+
 /** @returns scalars for the measurement's details */
 export function environment() {
   const brands = navigator.userAgentData?.brands?.filter((b) => !/not.?a.?brand/i.test(b.brand)) ?? [];
@@ -31,8 +33,10 @@ export async function memory(limit = 3000) {
 }
 
 export async function sha256(bytes) {
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
-  return Array.from(digest, (b) => b.toString(16).padStart(2, '0')).join('');
+  // Only secure contexts have the browser's own: https, and the very machine that the page runs on.
+  const own = self.crypto?.subtle;
+  const found = own === undefined ? digest(bytes) : new Uint8Array(await own.digest('SHA-256', bytes));
+  return Array.from(found, (b) => b.toString(16).padStart(2, '0')).join('');
 }
 
 /** Fetch a file of this page's own folder. */

@@ -87,8 +87,9 @@ export async function engine(options) {
     },
 
     facts() {
-      const details = { fixed_shapes: [...fixed].join('; ') || null, litert_threaded_build: threaded };
-      return { provider: options.provider, threads: threaded ? options.threads : 1, version: null, details };
+      const details = { fixed_shapes: [...fixed].join('; ') || null, litert_threaded_build: threaded, litert_pool: pool };
+      // How many threads of its pool a model uses can't be asked: null, in place of an echo of what it was told.
+      return { provider: options.provider, threads: threaded ? null : 1, version: null, details };
     },
   };
 }

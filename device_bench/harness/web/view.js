@@ -111,19 +111,23 @@ export function facts(rows) {
   }));
 }
 
+// A browser opens what is dropped where nobody takes it, and leaves the page with all that it has measured.
+for (const name of ['dragover', 'drop']) addEventListener(name, (event) => event.preventDefault());
+
 /**
  * Let a person drop pictures.
  *
  * @param spec how a picture becomes an input; null: this model takes none
- * @param predict ({name: {dtype, dims, data}}) -> scores of the deciding output
+ * @param predict ({name: {dtype, dims, data}}) -> scores of the deciding output; null: not yet
+ * @param why there is no spec, in words
  */
-export function pictures(spec, predict) {
+export function pictures(spec, predict, why = null) {
   const input = $('picture');
   const drop = $('drop');
   drop.classList.toggle('off', spec === null || predict === null);
   input.disabled = spec === null || predict === null;
   if (spec === null) {
-    $('picture-none').textContent = 'This model takes no pictures.';
+    $('picture-none').textContent = why ?? 'This model takes no pictures.';
     $('picture-none').hidden = false;
     $('picture-area').hidden = true;
     return;
@@ -140,13 +144,25 @@ export function pictures(spec, predict) {
   }
 }
 
-async function answer(file, spec, predict) {
+let latest = 0;
+let before = Promise.resolve();
+
+/** One picture after the other, as engines take one call at a time; only the last one's answer is shown. */
+function answer(file, spec, predict) {
+  const mine = ++latest;
+  const current = () => mine === latest;
   $('predicted').textContent = 'Looking…';
   $('scores').replaceChildren();
+  before = before.then(() => (current() ? look(file, spec, predict, current) : null));
+}
+
+async function look(file, spec, predict, current) {
   try {
     const made = prepare(await decode(file, spec.color), spec);
-    paint(made.seen, spec);
+    if (!current()) return;
     const scores = await predict({ [spec.input]: { dtype: 'F32', dims: made.dims, data: made.data } });
+    if (!current()) return;
+    paint(made.seen, spec);
     const rows = best(scores, spec.labels);
     $('predicted').textContent = rows[0].label;
     $('scores').replaceChildren(...rows.map((row) => {
@@ -161,6 +177,7 @@ async function answer(file, spec, predict) {
       return item;
     }));
   } catch (error) {
+    if (!current()) return;
     $('predicted').textContent = `This picture can't be used: ${error.message || error}`;
   }
 }
