@@ -12,11 +12,9 @@ from build.log import say
 from device_bench.devices import adb_client
 from device_bench.devices.adb import adb_device
 from device_bench.devices.base import Conditions, Facts, safe_name
-from device_bench.web.server import Server
+from device_bench.web.server import SILENCE, Server
 from device_bench.web.ticket import Limits, Ticket
 
-#: seconds without a question for the next job after which nobody is there.
-_SILENCE = 30.0
 _POLL = 0.1
 
 
@@ -69,14 +67,11 @@ class OpenBrowser:
     def wait(self, timeout: float) -> bool:
         """Wait until a page asks for jobs."""
         deadline = time.monotonic() + timeout
-        while not self._present():
+        while not self.server.present:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL)
         return True
-
-    def _present(self) -> bool:
-        return self.server.hello is not None and time.monotonic() - self.server.asked < _SILENCE
 
     def close(self) -> None:
         """Nothing of ours."""
@@ -85,13 +80,13 @@ class OpenBrowser:
         """See :class:`device_bench.web.harness.Browser`."""
         start = time.monotonic()
         while not ticket.ended.wait(_POLL):
-            if not ticket.stage and time.monotonic() - start > _SILENCE:
-                raise DeviceLostError(f"{self.name}: no page has asked for the job within {_SILENCE:g} s")
+            if not ticket.stage and time.monotonic() - start > SILENCE:
+                raise DeviceLostError(f"{self.name}: no page has asked for the job within {SILENCE:g} s")
             late = ticket.overdue(start, limits)
             if late is not None:
                 raise HarnessError(f"{late} (its stage: {ticket.stage})")
         if not ticket.answered:
-            self.server.asked = 0.0  # it has to be opened again
+            self.server.leave()  # it has to be opened again
             why = f": {ticket.left}" if ticket.left else ""
             raise DeviceLostError(f"{self.name}: the page was closed at stage '{ticket.stage}'{why}")
 
@@ -129,7 +124,7 @@ class AdbBrowser(OpenBrowser):
 
     def wait(self, timeout: float) -> bool:
         """Wait for the page to ask; a page that has gone is opened again."""
-        if self.server.hello is not None and not self._present():
+        if self.server.hello is not None and not self.server.present:
             if not self._device.wait(timeout):
                 return False
             self._open()

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from build.log import say
 from device_bench.web.ticket import Ticket
@@ -27,6 +27,8 @@ from device_bench.web.ticket import Ticket
 _SMALL = 16 << 10
 #: seconds that a question for the next job is kept waiting before it is answered with "not yet".
 _PATIENCE = 10.0
+#: seconds without a question for the next job after which nobody is there.
+SILENCE = 30.0
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -60,6 +62,9 @@ class Server:
         self.headers = {**HEADERS, **headers}
         self.hello: dict[str, Any] | None = None
         self.asked = 0.0
+        #: who measures: a tab of a browser, and the one of its documents that was heard of last.
+        self._tab: str | None = None
+        self._page: str | None = None
         self._tickets: dict[str, Ticket] = {}
         self._waiting: deque[Ticket] = deque()
         self._over = False
@@ -111,11 +116,44 @@ class Server:
         """The open job of a token."""
         return self._tickets.get(token)
 
-    def next(self) -> dict[str, Any]:
-        """The next job for a page that asks; waits for one a while."""
-        self.asked = time.monotonic()
+    @property
+    def present(self) -> bool:
+        """Whether a person's page asks for jobs."""
+        return self.hello is not None and time.monotonic() - self.asked < SILENCE
+
+    def greet(self, hello: dict[str, Any]) -> str | None:
+        """Let a person's page in: one tab of one browser, so that all repeats run in the same. Returns why not."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._over, timeout=_PATIENCE)
+            agent = (self.hello or hello).get("user_agent")
+            if hello.get("user_agent") != agent:
+                return f"this run measures in another browser ({agent}): open the page there, or start another run"
+            busy = any(t.stage and not t.ended.is_set() for t in self._tickets.values())
+            if self._tab is not None and hello.get("tab") != self._tab and (busy or self.present):
+                return (
+                    "another page takes this run's measurements already: close this one; "
+                    f"or close the other, wait {SILENCE:g} s and load this one again"
+                )
+            self.hello, self._tab, self._page = hello, hello.get("tab"), hello.get("page")
+            self.asked = time.monotonic()
+            self._changed.notify_all()
+            return None
+
+    def leave(self, page: str | None = None) -> None:
+        """A person's page was closed: the next one may come at once. ``page``: one that only waited."""
+        with self._changed:
+            if page is None or page == self._page:
+                self._tab, self._page, self.asked = None, None, 0.0
+                self._changed.notify_all()
+
+    def next(self, tab: str | None, page: str | None) -> dict[str, Any] | None:
+        """The next job for the page that measures; waits for one a while. None: it is another page that measures."""
+        with self._changed:
+            if tab is None or tab != self._tab:
+                return None
+            self._page, self.asked = page, time.monotonic()
+            self._changed.wait_for(lambda: self._waiting or self._over or self._page != page, timeout=_PATIENCE)
+            if self._page != page:  # closed, or loaded again: a job that it got would be lost
+                return None
             self.asked = time.monotonic()
             if self._waiting:
                 return {"job": f"{self._waiting.popleft().token}/"}
@@ -141,7 +179,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         owner = self.server.owner
         if parts == ["next"]:
-            self._json(owner.next())
+            query = dict(parse_qsl(urlsplit(self.path).query))
+            found = owner.next(query.get("tab"), query.get("page"))
+            if found is None:
+                self._refuse(HTTPStatus.CONFLICT, "another page takes this run's measurements now: close this one")
+            else:
+                self._json(found)
             return
         if len(parts) == 1:
             self._file(owner.lobby, parts[0] or "index.html")
@@ -163,10 +206,15 @@ class _Handler(BaseHTTPRequestHandler):
         if origin is not None and urlsplit(origin).netloc not in self.server.owner.hosts:
             self._refuse(HTTPStatus.FORBIDDEN, "from another origin")
             return
-        if parts == ["hello"]:
+        if parts in (["hello"], ["bye"]):
             body = self._small()
-            if body is not None:
+            if body is None:
+                return
+            if parts == ["hello"]:
                 self._hello(body)
+            else:
+                self.server.owner.leave(body.decode(errors="replace"))
+                self._json({})
             return
         ticket = self.server.owner.ticket(parts[0]) if len(parts) == 2 else None
         if ticket is None or ticket.answered:
@@ -198,6 +246,7 @@ class _Handler(BaseHTTPRequestHandler):
                 say(f"the page's stage: {ticket.stage}")
         else:
             ticket.left = text[:500]
+            self.server.owner.leave()
             ticket.ended.set()
         self._json({})
 
@@ -209,9 +258,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(value, dict):
             self._refuse(HTTPStatus.BAD_REQUEST, "not JSON")
             return
-        self.server.owner.hello = value
-        self.server.owner.asked = time.monotonic()
-        self._json({})
+        why_not = self.server.owner.greet(value)
+        if why_not is None:
+            self._json({})
+        else:
+            self._refuse(HTTPStatus.CONFLICT, why_not)
 
     def _length(self) -> int:
         text = self.headers.get("Content-Length") or ""

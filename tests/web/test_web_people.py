@@ -17,6 +17,7 @@ import pytest
 
 from device_bench import measurement
 from device_bench.emulator.launch import Started, emulated_devices
+from device_bench.web.server import Server
 from tests.conftest import ROOT, environment, require_tools
 from tests.device.conftest import adb_server, namespaces
 from tests.results.browser import chromium
@@ -130,6 +131,38 @@ def test_a_person_closes_the_page_half_way(browser_here: None, out: Path, tmp_pa
     (found,) = run.measurements
     assert found["error"]["code"] == "device-lost"
     assert "the page was closed at stage 'timing'" in found["error"]["message"]
+
+
+def _problem(page: Any) -> str:
+    page.wait_for_selector("#problem:not([hidden])")
+    return str(page.inner_text("#problem"))
+
+
+def test_a_second_page_says_that_it_is_one_too_many(browser: Any, server: Server) -> None:
+    first, second = browser.new_page(), browser.new_page()
+    other = browser.new_page(user_agent="Another/1.0")
+    with first.expect_response("**/hello") as answer:
+        first.goto(server.url())
+    assert answer.value.status == 200
+    second.goto(server.url())
+    assert "another page takes this run's measurements already: close this one" in _problem(second)
+    other.goto(server.url())
+    assert "this run measures in another browser" in _problem(other)
+    # The first one stays the one, however often it is loaded.
+    with first.expect_response("**/hello") as answer:
+        first.reload()
+    assert answer.value.status == 200
+    assert not first.is_visible("#problem")
+    first.close(run_before_unload=True)
+    deadline = time.monotonic() + 60
+    while server.asked:
+        assert time.monotonic() < deadline, "the page did not say that it was closed"
+        second.wait_for_timeout(50)
+    with second.expect_response("**/hello") as answer:
+        second.reload()
+    assert answer.value.status == 200
+    second.close()
+    other.close()
 
 
 def test_nobody_opens_the_page(bench: Bench) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -117,6 +121,91 @@ def test_no_other_methods(served: tuple[Server, Ticket]) -> None:
     server, ticket = served
     for method in ("PUT", "DELETE", "OPTIONS"):
         assert _ask(server, method, f"/{server.token}/{ticket.token}/listed.js")[0] == 501
+
+
+def _hello(server: Server, tab: str, page: str = "p", agent: str = "Chromium") -> tuple[int, bytes]:
+    body = json.dumps({"user_agent": agent, "tab": tab, "page": page}).encode()
+    return _ask(server, "POST", f"/{server.token}/hello", body)[:2]
+
+
+def _next(server: Server, tab: str, page: str = "p") -> tuple[int, bytes]:
+    return _ask(server, "GET", f"/{server.token}/next?tab={tab}&page={page}")[:2]
+
+
+@pytest.fixture
+def visited(served: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch) -> tuple[Server, Ticket]:
+    """A server that a person's tab 'a' has opened; nobody waits long for a job."""
+    monkeypatch.setattr("device_bench.web.server._PATIENCE", 0.05)
+    server, ticket = served
+    assert _hello(server, "a")[0] == 200
+    return server, ticket
+
+
+def test_a_second_page_gets_no_jobs(visited: tuple[Server, Ticket]) -> None:
+    """The repeats of a cell would come from two browsers, under one name."""
+    server, ticket = visited
+    server.offer(ticket, queue=True)
+    status, text = _hello(server, "b")
+    assert status == 409
+    assert text.startswith(b"another page takes this run's measurements already: close this one")
+    assert _next(server, "b")[0] == 409
+    assert _ask(server, "GET", f"/{server.token}/next")[0] == 409
+    assert json.loads(_next(server, "a")[1]) == {"job": f"{ticket.token}/"}
+    assert server.hello is not None
+    assert server.hello["tab"] == "a"
+
+
+def test_a_second_page_is_refused_while_the_first_measures(
+    visited: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for nothing meanwhile, for minutes."""
+    server, ticket = visited
+    _ask(server, "GET", f"/{server.token}/{ticket.token}/")
+    server.asked -= 1000.0
+    assert not server.present
+    assert _hello(server, "b")[0] == 409
+    ticket.ended.set()
+    assert _hello(server, "b")[0] == 200
+    assert _next(server, "a")[0] == 409, "it was away too long"
+
+
+def test_another_browser_is_refused_even_when_the_first_has_gone(visited: tuple[Server, Ticket]) -> None:
+    server, _ = visited
+    server.leave()
+    status, text = _hello(server, "b", agent="Firefox")
+    assert status == 409
+    assert text.startswith(b"this run measures in another browser (Chromium)")
+    assert _hello(server, "b")[0] == 200
+
+
+def test_a_page_that_is_closed_makes_room_at_once(visited: tuple[Server, Ticket]) -> None:
+    server, ticket = visited
+    assert _ask(server, "POST", f"/{server.token}/bye", b"another document")[0] == 200
+    assert _hello(server, "b")[0] == 409
+    assert _ask(server, "POST", f"/{server.token}/bye", b"p")[0] == 200
+    assert _hello(server, "b")[0] == 200
+    _ask(server, "GET", f"/{server.token}/{ticket.token}/")
+    assert _hello(server, "c")[0] == 409
+    assert _ask(server, "POST", f"/{server.token}/{ticket.token}/closed", b"")[0] == 200
+    assert _hello(server, "c")[0] == 200
+
+
+def test_a_page_that_was_loaded_again_leaves_no_job_to_its_old_self(
+    visited: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, ticket = visited
+    old: list[Any] = []
+    monkeypatch.setattr("device_bench.web.server._PATIENCE", 20.0)
+    server.asked = 0.0
+    waiting = threading.Thread(target=lambda: old.append(_next(server, "a", "p")))
+    waiting.start()
+    while not server.asked:
+        time.sleep(0.01)
+    assert _hello(server, "a", "q")[0] == 200
+    server.offer(ticket, queue=True)
+    waiting.join(20)
+    assert [status for status, _ in old] == [409]
+    assert json.loads(_next(server, "a", "q")[1]) == {"job": f"{ticket.token}/"}
 
 
 def test_it_listens_on_loopback_only(served: tuple[Server, Ticket]) -> None:

@@ -1,3 +1,4 @@
 import { arrive } from './follow.js';
+import { failed } from './view.js';
 
-arrive();
+arrive().catch((error) => failed(String(error.message || error)));
