@@ -12,7 +12,8 @@ from build.log import say
 from device_bench.devices import adb_client
 from device_bench.devices.adb import adb_device
 from device_bench.devices.base import Conditions, Facts, safe_name
-from device_bench.web.server import SILENCE, Server
+from device_bench.web.desk import SILENCE
+from device_bench.web.server import Server
 from device_bench.web.ticket import Limits, Ticket
 
 _POLL = 0.1

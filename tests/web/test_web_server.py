@@ -135,7 +135,7 @@ def _next(server: Server, tab: str, page: str = "p") -> tuple[int, bytes]:
 @pytest.fixture
 def visited(served: tuple[Server, Ticket], monkeypatch: pytest.MonkeyPatch) -> tuple[Server, Ticket]:
     """A server that a person's tab 'a' has opened; nobody waits long for a job."""
-    monkeypatch.setattr("device_bench.web.server._PATIENCE", 0.05)
+    monkeypatch.setattr("device_bench.web.desk._PATIENCE", 0.05)
     server, ticket = served
     assert _hello(server, "a")[0] == 200
     return server, ticket
@@ -195,7 +195,7 @@ def test_a_page_that_was_loaded_again_leaves_no_job_to_its_old_self(
 ) -> None:
     server, ticket = visited
     old: list[Any] = []
-    monkeypatch.setattr("device_bench.web.server._PATIENCE", 20.0)
+    monkeypatch.setattr("device_bench.web.desk._PATIENCE", 20.0)
     server.asked = 0.0
     waiting = threading.Thread(target=lambda: old.append(_next(server, "a", "p")))
     waiting.start()
