@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from build.verify.compare import DEFAULT_TOLERANCES, Tolerance, changed_decisions, difference, extent
+from build.verify.accuracy import Accuracy
+from build.verify.check import Report
+from build.verify.compare import DEFAULT_TOLERANCES, Decision, Tolerance, changed_decisions, difference, extent
 
 EXACT = Tolerance(atol=0, rtol=0)
 LOOSE = Tolerance(atol=1e-3, rtol=1e-3)
@@ -108,10 +110,35 @@ def test_changed_decisions_tell_ties_apart() -> None:
     near, far = changed_decisions("c", got, want, max_abs=0.002)
     assert (near.row, near.before, near.after, near.tie) == (0, 0, 1, True)
     assert (far.row, far.before, far.after, far.tie) == (1, 0, 1, False)
-    assert far.margin == pytest.approx(4.0)
+    assert [near.margin, near.margin_after] == pytest.approx([0.001, 0.002])
+    assert [far.margin, far.margin_after] == pytest.approx([4.0, 4.0])
 
 
 def test_garbage_makes_no_near_ties() -> None:
     want = np.array([[1.0, 0.5, 0.0], [1.0, 0.99, 0.0]])
     got = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
     assert [d.tie for d in changed_decisions("c", got, want, max_abs=1.0)] == [False, True]
+
+
+def test_real_changes_are_listed_before_near_ties_and_the_rest_is_counted() -> None:
+    def decision(call: int, *, tie: bool) -> Decision:
+        return Decision(call=f"c{call}", row=0, before=0, after=1, margin=0.0, margin_after=1.0, tie=tie)
+
+    decisions = (*(decision(i, tie=True) for i in range(60)), decision(60, tie=False), decision(61, tie=False))
+    report = Report(
+        runtime="r",
+        calls=62,
+        sizes=(),
+        worst={},
+        decisions=decisions,
+        decided=62,
+        accuracy=Accuracy(metric=None, output=None),
+        problems=(),
+        losses=(),
+        warnings=(),
+    )
+    value = report.to_json()
+    assert [d["call"] for d in value["changed"]][:3] == ["c60", "c61", "c0"]
+    assert len(value["changed"]) == 50
+    assert value["changed_not_listed"] == 12
+    assert (value["changed_decisions"], value["near_ties"]) == (2, 60)

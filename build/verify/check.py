@@ -21,7 +21,7 @@ from targets.precisions import PRECISIONS
 if TYPE_CHECKING:
     from targets.contract import Array
 
-#: changed decisions that the manifest lists in full; the rest is counted.
+#: changed decisions that the manifest lists in full, near-ties last; the rest is counted.
 _LISTED = 50
 
 
@@ -63,6 +63,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
+        listed = sorted(self.decisions, key=lambda d: d.tie)[:_LISTED]
         return {
             "runtime": self.runtime,
             "calls": self.calls,
@@ -72,7 +73,8 @@ class Report:
             "decisions": self.decided,
             "changed_decisions": self.changed,
             "near_ties": sum(d.tie for d in self.decisions),
-            "changed": [asdict(d) for d in self.decisions[:_LISTED]],
+            "changed": [asdict(d) for d in listed],
+            "changed_not_listed": len(self.decisions) - len(listed),
             "problems": [*self.problems, *self.losses],
         }
 

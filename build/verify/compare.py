@@ -139,6 +139,7 @@ class Decision:
 
     Attributes:
         margin: reference score of the old class minus the new class's (0 = an exact tie), in the output's unit.
+        margin_after: the artifact's score of the new class minus the old class's, likewise.
         tie: the margin is no larger than twice the largest difference seen: rounding alone decides it.
     """
 
@@ -147,6 +148,7 @@ class Decision:
     before: int
     after: int
     margin: float
+    margin_after: float
     tie: bool
 
 
@@ -177,6 +179,7 @@ def changed_decisions(call: str, got: Array, want: Array, *, max_abs: float) -> 
                 before=int(before[row]),
                 after=int(after[row]),
                 margin=margin,
+                margin_after=float(a[row, after[row]]) - float(a[row, before[row]]),
                 tie=margin <= 2 * slack,
             )
         )
