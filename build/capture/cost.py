@@ -18,8 +18,8 @@ def cost_of(program: ExportedProgram, inputs: Mapping[str, torch.Tensor], sizes:
 
     Parameters are the elements of the module's parameters; of a program that is quantised already, whose integer
     weights are no parameters any more, those of every stored tensor. Flops are those of matrix products,
-    convolutions and attention (``torch.utils.flop_counter``: one multiplication and one addition count as two);
-    None for a program that is quantised already, whose integer weights that counter does not know.
+    convolutions and attention (``torch.utils.flop_counter``: one multiplication and one addition count as two), of a
+    quantised program those over its dequantised values.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -28,9 +28,6 @@ def cost_of(program: ExportedProgram, inputs: Mapping[str, torch.Tensor], sizes:
     quantized = is_quantized(program)
     names = list(stored) if quantized else program.graph_signature.parameters
     parameters = sum(stored[n].numel() for n in names if isinstance(stored.get(n), torch.Tensor))
-    flops = None
-    if not quantized:
-        with FlopCounterMode(display=False) as counter:
-            call(program)([t.clone() for t in inputs.values()])
-        flops = int(counter.get_total_flops())
-    return {"parameters": int(parameters), "flops": flops, "sizes": dict(sizes)}
+    with FlopCounterMode(display=False) as counter:
+        call(program)([t.clone() for t in inputs.values()])
+    return {"parameters": int(parameters), "flops": int(counter.get_total_flops()), "sizes": dict(sizes)}
