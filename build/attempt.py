@@ -14,6 +14,7 @@ from build.archive import load_program
 from build.record import CALIBRATION, PROGRAM, ProgramRecord
 from build.verify.check import Report, limits_for, verify
 from build.verify.history import history_problems
+from targets.checks import require_integers
 from targets.contract import Lowered, LowerRequest, Runner, Target
 from targets.precisions import PRECISIONS
 
@@ -67,6 +68,8 @@ class Maker:
         self.enter("lower")
         lowered = self.target.lower(load_program(self.folder / PROGRAM), self.request(directory, keep_float))
         self.lowered(lowered, peak_mb())
+        if not keep_float and not self.record.quantized:
+            require_integers(lowered, self.precision)
         self.enter("load")
 
         def load() -> Runner:

@@ -18,6 +18,7 @@ from build.protocol import Emit, error_to_json, serve
 from build.record import PROGRAM, ProgramRecord, read_record
 from build.verify.check import raise_losses, raise_problems
 from targets import registry
+from targets.checks import counted
 from targets.contract import Coverage, Lowered, Target
 from targets.precisions import PRECISIONS
 
@@ -104,20 +105,22 @@ def refuse(target: Target, program: Any, record: ProgramRecord, name: str) -> No
 
 def _describe(said: Sequence[str], lowered: Lowered) -> dict[str, Any]:
     """What a manifest says of an artifact before it is run, after what it says of the program."""
-    left = ", ".join(f"{op} ({n})" for op, n in lowered.unquantized.items())
+    floats = dict(lowered.arithmetic.floats) if lowered.arithmetic else {}
     return {
         "main": lowered.files[0],
         "entry_points": [{"name": e.name, "sizes": dict(e.sizes)} for e in lowered.entry_points],
         "narrowed": list(lowered.narrowed),
         "nan_unsafe": list(lowered.nan_unsafe),
         "unquantized": dict(lowered.unquantized),
+        "float_arithmetic": floats,
         "contract": dict(lowered.contract),
         "coverage": _coverage(lowered.coverage),
         "warnings": [
             *said,
             *lowered.warnings,
             *(f"narrower range than the program's: {n}" for n in lowered.narrowed),
-            *([f"stayed in floating point: {left}"] if left else []),
+            *([f"stayed in floating point: {counted(lowered.unquantized)}"] if lowered.unquantized else []),
+            *([f"8-bit weights, arithmetic in float: {counted(floats)}"] if floats else []),
         ],
     }
 

@@ -13,8 +13,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from build.errors import InputError, LoweringError, VerificationError
-from targets.contract import Dim, DynamicDim, Finding, Signature, TensorSpec
+from build.errors import InputError, LoweringError, UnsupportedError, VerificationError
+from targets.contract import Dim, DynamicDim, Finding, Lowered, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -231,3 +231,35 @@ def require_distinct_names(signature: Signature, runtime: str) -> None:
     """
     for finding in name_findings(signature, runtime):
         raise LoweringError(f"{finding.subject}: {finding.why}", op=finding.subject, remedy=finding.remedy)
+
+
+def require_integers(lowered: Lowered, precision: str) -> None:
+    """Stop where a precision promises arithmetic in integers and the artifact has none.
+
+    Raises:
+        UnsupportedError: names the ops that compute in floating point, and the precision that says what they are.
+    """
+    made = lowered.arithmetic
+    if made is None or made.integers:
+        return
+    floats = {**lowered.unquantized, **made.floats}
+    named = f": {counted(floats)} compute in floating point" if floats else ""
+    raise UnsupportedError(
+        f"{precision} promises arithmetic in 8-bit integers, and this target has none for this program{named}",
+        op=next(iter(floats), None),
+        remedy="Build it at int8-weight (8-bit weights, float arithmetic), or at fp32.",
+    )
+
+
+def counted(ops: Mapping[str, int]) -> str:
+    """``Conv (3), LSTM (1)``."""
+    return ", ".join(f"{op} ({n})" for op, n in ops.items())
+
+
+def four_bits_note(found: Mapping[int, Mapping[str, int]]) -> str:
+    """What a release engineer must know of an artifact with 4-bit weights.
+
+    Args:
+        found: bits -> op name -> count of the ops whose weights have so many.
+    """
+    return "; ".join(f"{bits}-bit weights: {counted(found.get(bits, {})) or 'none'}" for bits in (4, 8))

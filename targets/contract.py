@@ -142,6 +142,19 @@ class LowerRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Arithmetic:
+    """Which ops over a stored weight compute in 8-bit integers, at a precision whose values are to be integers.
+
+    Attributes:
+        integers: how many do.
+        floats: op name -> count of those that read 8-bit weights and compute in floating point all the same.
+    """
+
+    integers: int
+    floats: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Lowered:
     """What ``lower`` made.
 
@@ -157,6 +170,7 @@ class Lowered:
             names it, not a failure. Nothing else is excused.
         unquantized: for a quantised precision, op name -> count of weight-carrying ops that stayed in floating point
             (whatever the reason), ``keep_float`` left out. Everything quantised: empty.
+        arithmetic: for int8-dynamic and int8-static, what is computed in integers; None for any other precision.
         contract: the facts a runtime cannot hold (ExecuTorch has no tensor names), for the manifest.
     """
 
@@ -167,6 +181,7 @@ class Lowered:
     narrowed: tuple[str, ...] = ()
     nan_unsafe: tuple[str, ...] = ()
     unquantized: Mapping[str, int] = field(default_factory=dict)
+    arithmetic: Arithmetic | None = None
     contract: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from build.errors import VerificationError
 from build.legalize import legalize
 from build.program import user_inputs
+from build.quantize.arithmetic import arithmetic
 from targets.checks import signature_to_json
 from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import dtype_findings, op_findings
@@ -119,8 +121,10 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     refuse_reserved(request.signature)
     examples = [_example_shape(node) for node in user_inputs(program)]
     spared = kept_weights(program, request)
+    computed = None
     if precision(request.precision).quantized:
         program = quantized(program, request)
+        computed = arithmetic(program, request)
     program = legalize(program, ("drop_derived_ranges", "functional_form"))
     notes = [*_mutation_notes(program), *growing_integers(program)]
     legal = _legal(program)
@@ -160,7 +164,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             + f"; the first values are in {state.FILE}"
         )
     package.finish(path, metadata)
-    return _lowered(path, request, interface, target, [*notes, *kept], bool(states), spared)
+    lowered = _lowered(path, request, interface, target, [*notes, *kept], bool(states), spared)
+    return replace(lowered, arithmetic=computed)
 
 
 def _lowered(

@@ -10,8 +10,8 @@ from build.errors import EdgeportError, LoweringError, MissingToolError, Verific
 from build.legalize import legalize
 from build.legalize.marks import Kept, Region
 from build.legalize.quantized_graph import brings_own
-from targets.checks import name_findings, require_distinct_names, signature_to_json
-from targets.contract import Finding, Lowered, LowerRequest, Signature
+from targets.checks import four_bits_note, name_findings, require_distinct_names, signature_to_json
+from targets.contract import Arithmetic, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
 from targets.openvino_ir.limits import NAN_UNSAFE, wide_integers, width_warnings
@@ -19,7 +19,7 @@ from targets.openvino_ir.marks import clear, present
 from targets.openvino_ir.own_quantization import Stored, expand, store
 from targets.openvino_ir.quantize import small_weights, static
 from targets.openvino_ir.runner import RT_INFO, OpenVinoRunner, compile_model, coverage
-from targets.openvino_ir.weights import float_ops
+from targets.openvino_ir.weights import arithmetic, float_ops, weight_bits
 from targets.precisions import precision
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     legal = legalize(program, REWRITES)
     stored: Mapping[bytes, Stored] = {}
     floats: dict[str, int] = {}
+    computed: Arithmetic | None = None
     if own:
         stored, note = expand(legal)
         warnings = (*warnings, *([note] if note else []))
@@ -156,6 +157,10 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             region = kept.region(present(model))
             model = model if own else _quantized(model, request, region)
             floats = float_ops(model, region.ops)
+            if precision(request.precision).activations != "float":
+                computed = arithmetic(model, region.ops)
+            if request.precision == "int4-weight":
+                warnings = (*warnings, four_bits_note(weight_bits(model)))
             stable_names(model, request.signature)
         clear(model)
     except EdgeportError:
@@ -170,7 +175,14 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         compiled = compile_model(ov.Core(), ov.Core().read_model(xml))
     except Exception as error:
         raise blame(legal, error, model=request.model, runtime="OpenVINO's CPU plugin") from error
-    return Lowered(files=FILES, coverage=coverage(compiled), warnings=warnings, nan_unsafe=fragile, unquantized=floats)
+    return Lowered(
+        files=FILES,
+        coverage=coverage(compiled),
+        warnings=warnings,
+        nan_unsafe=fragile,
+        unquantized=floats,
+        arithmetic=computed,
+    )
 
 
 def _quantized(model: Any, request: LowerRequest, region: Region) -> Any:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
-from build.legalize.marks import Kept
+from build.legalize.marks import Kept, Region
 from build.legalize.quantized_graph import brings_own, require_static
-from targets.checks import name_findings, require_distinct_names
-from targets.contract import Finding, Lowered, LowerRequest, Signature
+from targets.checks import four_bits_note, name_findings, require_distinct_names
+from targets.contract import Arithmetic, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.onnx_web.clips import open_bounds
 from targets.onnx_web.dynamic import dynamic
@@ -21,7 +21,7 @@ from targets.onnx_web.model import FILE, coverage, export, halve_weights, save, 
 from targets.onnx_web.own_quantization import unsigned
 from targets.onnx_web.runner import OrtRunner, session
 from targets.onnx_web.static import static
-from targets.onnx_web.weights import float_ops, store_small
+from targets.onnx_web.weights import arithmetic, float_ops, store_small, weight_bits
 from targets.precisions import precision
 
 if TYPE_CHECKING:
@@ -131,11 +131,18 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     set_interface(model, request.signature)
     notes = halve_weights(model) if request.precision == "fp16" else ()
     floats: dict[str, int] = {}
+    computed: Arithmetic | None = None
     if own:
         unsigned(model)
         floats = float_ops(model)
     elif precision(request.precision).quantized:
-        model, floats = _quantized(model, request, kept)
+        region = kept.region(present(model.graph))
+        model = _quantized(model, request, region)
+        floats = float_ops(model, region.ops)
+        if precision(request.precision).activations != "float":
+            computed = arithmetic(model, region.ops)
+        if request.precision == "int4-weight":
+            notes = (*notes, four_bits_note(weight_bits(model)))
     strip(model, request)
     files = save(model, request.directory)
     try:
@@ -148,12 +155,13 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         warnings=notes,
         nan_unsafe=fragile,
         unquantized=floats,
+        arithmetic=computed,
         contract={"opset": OPSET},
     )
 
 
-def _quantized(model: Any, request: LowerRequest, kept: Kept) -> tuple[Any, dict[str, int]]:
-    region = kept.region(present(model.graph))
+def _quantized(model: Any, request: LowerRequest, region: Region) -> Any:
+    """The model at the request's precision."""
     match request.precision:
         case "int8-static":
             model = static(model, request.calibration, region)
@@ -170,7 +178,7 @@ def _quantized(model: Any, request: LowerRequest, kept: Kept) -> tuple[Any, dict
             raise LoweringError(
                 f"ONNX has no recipe for precision '{request.precision}'", op="the program", remedy="Use int8-static."
             )
-    return model, float_ops(model, region.ops)
+    return model
 
 
 def load(directory: Path, lowered_files: Sequence[str], signature: Signature) -> Runner:

@@ -15,7 +15,10 @@ class Precision:
     Attributes:
         name: as ``--precisions`` spells it.
         weight_bits: bits per stored weight of the layers that carry nearly all weights (convolutions, linear layers).
-        activations: ``float``; ``dynamic``: 8 bits, ranged at run time; ``static``: 8 bits, ranged by calibration.
+            4 are for linear layers alone, convolutions have 8 then; an artifact's warnings say which of its have what.
+        activations: ``float``; ``dynamic``: 8 bits, ranged at run time; ``static``: 8 bits, ranged by calibration. Of
+            layers over a stored weight for which the target has integer arithmetic; an artifact's manifest names the
+            others (``float_arithmetic``, ``unquantized``), and one with none at all is not made.
         meaning: one line for people.
     """
 
@@ -53,7 +56,12 @@ PRECISIONS: dict[str, Precision] = {
             activations="static",
             meaning="8-bit weights, activations ranged by calibration",
         ),
-        Precision(name="int4-weight", weight_bits=4, activations="float", meaning="4-bit weights, float arithmetic"),
+        Precision(
+            name="int4-weight",
+            weight_bits=4,
+            activations="float",
+            meaning="4-bit weights in linear layers, 8-bit in convolutions, float arithmetic",
+        ),
     )
 }
 

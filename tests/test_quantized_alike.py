@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from build.errors import InputError, LoweringError
+from targets.contract import Arithmetic
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets, load
 from tests.quantized_support import Quantized, images, quantized, quantized_program, small_program
@@ -77,8 +78,23 @@ def test_a_network_is_smaller_and_near(lowered: Lower, target: str, precision: s
     assert made.runner.signature() == made.signature
     assert 0 < _weights(target, made) < share * _weights(target, lowered(target, "fp32"))
     assert not made.lowered.unquantized
+    ranged = PRECISIONS[precision].activations != "float"
+    assert made.lowered.arithmetic == (Arithmetic(integers=5) if ranged else None)
     for count in (1, 7, 16):
         assert made.snr([images(count)]) > least
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("ort_web", "4-bit weights: MatMul (2); 8-bit weights: Conv (3)"),
+        # NNCF leaves a network's last product at 8 bits.
+        ("openvino", "4-bit weights: MatMul (1); 8-bit weights: Convolution (2), GroupConvolution (1), MatMul (1)"),
+    ],
+)
+def test_which_weights_have_four_bits_is_told(lowered: Lower, target: str, told: str) -> None:
+    assert lowered(target, "int4-weight").lowered.warnings == (told,)
+    assert lowered(target, "int8-weight").lowered.warnings == ()
 
 
 @most_cells
@@ -106,6 +122,7 @@ def test_everything_kept_is_the_float_program(lowered: Lower, target: str) -> No
     made = lowered(target, "int8-static", names)
     assert made.snr([images(16)]) > 80
     assert not made.lowered.unquantized
+    assert made.lowered.arithmetic == Arithmetic(integers=0)
 
 
 @every_cell

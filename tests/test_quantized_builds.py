@@ -11,16 +11,26 @@ from typing import Any
 import jsonschema
 import pytest
 
+from build.attempt import Maker
+from build.errors import UnsupportedError, VerificationError
+from build.record import PROGRAM, ProgramRecord
+from targets.contract import Arithmetic, Coverage, Lowered, LowerRequest, Signature
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets
 from tests import planted
 from tests.conftest import NOX_PYTHON, ROOT, Run, build_in, environment
+from tests.quantized_support import small_program
 
 QUANTISED = [p.name for p in PRECISIONS.values() if p.quantized]
 CELLS = [(t, p) for t in all_targets() for p in QUANTISED]
 #: One target every day, all of them in the full run: a search lowers a program several times.
 TARGETS = [t if t == "ort_web" else pytest.param(t, marks=pytest.mark.slow) for t in all_targets()]
 PLANTED = ("--module", str(Path(planted.__file__)) + ":spec", "--precisions", "int8-static")
+
+#: Of the digits model, by hand: three convolutions without bias, each with a norm, and a linear layer. A product and a
+#: sum are two operations, at each of 8 x 8, 8 x 8 and 4 x 4 places.
+PARAMETERS = 9 * (1 * 16 + 16 * 32 + 32 * 32) + 2 * (16 + 32 + 32) + 128 * 10 + 10
+FLOPS = 2 * (64 * 9 * 1 * 16 + 64 * 9 * 16 * 32 + 16 * 9 * 32 * 32 + 128 * 10)
 
 
 @pytest.mark.parametrize(("target", "precision"), CELLS, ids=["-".join(c) for c in CELLS])
@@ -44,7 +54,8 @@ def test_a_quantised_manifest_says_what_it_was_made_from(digits: Run, target: st
     jsonschema.validate(value, json.loads((ROOT / "build" / "manifest.schema.json").read_text()))
     assert value["calibration"]["calls"] == 100
     assert value["calibration"]["source"] == "model"
-    assert value["cost"]["parameters"] == 15418
+    assert value["cost"]["parameters"] == PARAMETERS
+    assert value["cost"]["flops"] == FLOPS
     assert value["accuracy"]["outputs"]["logits"]["snr_db"] > 15
     assert sum(c["rows"] for c in value["accuracy"]["per_class"]) == 360
     for change in value["verification"]["changed"]:
@@ -140,10 +151,50 @@ def test_a_program_that_is_quantised_already_is_built_as_int8(quantised_already:
     folder = quantised_already.out / "digits_qat"
     value = json.loads((folder / target / "int8-static" / "manifest.json").read_text())
     assert value["calibration"] is None
-    assert value["accuracy"]["outputs"]["logits"]["snr_db"] is None or (
-        value["accuracy"]["outputs"]["logits"]["snr_db"] > 20
-    ), "compared with its own fake-quantised outputs"
+    found, worst = value["accuracy"]["outputs"]["logits"], value["verification"]["outputs"]["logits"]
+    assert found["cosine"] > 0.99, "compared with its own fake-quantised outputs"
+    if found["snr_db"] is None:  # nothing differs; what has no signal has no SNR either
+        assert (worst["max_abs"], found["cosine"]) == (0, 1)
+    else:
+        assert found["snr_db"] > 20
+    assert value["verification"]["decisions"] == 360
+    assert value["cost"]["flops"] == FLOPS, "as many as the float model has"
     assert row["bytes"] < 55_000, "weights are stored in 8 bits: as floats they alone would be 62 kB"
+
+
+class _OfFloats:
+    """A target whose artifacts compute nothing in integers; they are not looked at."""
+
+    def lower(self, program: Any, request: LowerRequest) -> Lowered:
+        return Lowered(files=(), coverage=Coverage(delegated=1), arithmetic=Arithmetic(integers=0, floats={"LSTM": 1}))
+
+    def load(self, directory: Path, files: Any, signature: Any) -> Any:
+        raise VerificationError("loaded")
+
+
+@pytest.mark.parametrize(
+    ("keep", "own", "error"),
+    [((), False, UnsupportedError), (("conv2d",), False, VerificationError), ((), True, VerificationError)],
+)
+def test_a_promise_of_integers_that_is_not_kept_is_no_artifact(
+    tmp_path: Path, keep: tuple[str, ...], own: bool, error: type[Exception]
+) -> None:
+    """Unless the user asked for floats, or gave a program that decides for itself."""
+    small_program(tmp_path).rename(tmp_path / PROGRAM)
+    record = ProgramRecord(
+        name="m",
+        key="",
+        sha256="",
+        signature=Signature(inputs=(), outputs=()),
+        calls=(),
+        files={},
+        source={},
+        quantized=own,
+    )
+    target: Any = _OfFloats()
+    maker = Maker(target=target, record=record, folder=tmp_path, precision="int8-static", enter=lambda stage: None)
+    with pytest.raises(error):
+        maker.make(tmp_path, keep, None)
 
 
 def test_it_cannot_be_asked_for_in_float(run_build: Callable[..., Run]) -> None:

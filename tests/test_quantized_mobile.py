@@ -15,6 +15,7 @@ from build.program import signature_of
 from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize
 from targets import executorch, litert
+from targets.contract import Arithmetic
 from targets.tflite import flatbuffer
 from targets.tflite.check import check
 from tests.mobile_network import calibration, images, saved, small
@@ -51,6 +52,15 @@ def fallback(target: Any) -> set[str]:
     return {"GELU"} if target is litert else set()
 
 
+def arithmetic(target: Any, precision: str) -> Arithmetic | None:
+    """All layers of the small network in integers, but the depthwise one where values are ranged at run time."""
+    if precision.endswith("-weight"):
+        return None
+    if precision == "int8-static":
+        return Arithmetic(integers=4)
+    return Arithmetic(integers=3, floats={"DEPTHWISE_CONV_2D": 1} if target is litert else {})
+
+
 @pytest.mark.parametrize("precision", EXPECTED)
 def test_precision_is_small_and_close_at_every_batch(
     target: Any, precision: str, program: Path, fp32: Quantized, tmp_path: Path
@@ -62,6 +72,7 @@ def test_precision_is_small_and_close_at_every_batch(
     # The depthwise layer's few weights stay float where the values do: XNNPACK has no other kernel for it.
     depthwise = {"aten.convolution.default": 1} if target is executorch and precision != "int8-static" else {}
     assert made.lowered.unquantized == depthwise
+    assert made.lowered.arithmetic == arithmetic(target, precision)
     assert made.lowered.narrowed == ()
     assert made.runner.signature().inputs == made.signature.inputs
     # Float values and small weights have XNNPACK kernels for some layers only.

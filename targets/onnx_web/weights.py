@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from targets.contract import Arithmetic
 from targets.onnx_web.marks import mark_of
 from targets.onnx_web.model import graphs
 
@@ -78,6 +79,43 @@ def float_ops(model: Any, leave_out: Collection[str] = ()) -> dict[str, int]:
         for node in {id(w.node): w.node for w in weights(graph) if mark_of(w.node) not in leave_out}.values():
             found[node.op_type] += 1
     return dict(sorted(found.items()))
+
+
+#: ops that multiply in integers, or are fused into one that does where their operands are dequantised.
+_INTEGER = ("ConvInteger", "MatMulInteger")
+_FUSED = ("Conv", "Gemm", "MatMul")
+
+
+def arithmetic(model: Any, leave_out: Collection[str] = ()) -> Arithmetic:
+    """What computes in integers, told by what its operands are; a table is only looked up, and computes nothing."""
+    integers = 0
+    floats: Counter[str] = Counter()
+    for graph in graphs(model.graph):
+        stored = {t.name for t in graph.initializer}
+        made = {name: n for n in graph.node for name in n.output}
+        widened = {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
+        values = {n for n in widened if made[n].input[0] not in stored}
+        for node in graph.node:
+            slots = CARRIERS.get(node.op_type, ())
+            if node.op_type in _INTEGER or (node.op_type in _FUSED and set(node.input[:2]) <= widened):
+                integers += bool(node.op_type in _INTEGER or values & set(node.input[:2]))
+            elif node.op_type != "Gather" and mark_of(node) not in leave_out:
+                floats[node.op_type] += any(node.input[i] in widened - values for i in slots if i < len(node.input))
+    return Arithmetic(integers=integers, floats={op: n for op, n in sorted(floats.items()) if n})
+
+
+def weight_bits(model: Any) -> dict[int, dict[str, int]]:
+    """Bits -> op -> count of the ops whose stored weights have so many."""
+    found: dict[int, Counter[str]] = {4: Counter(), 8: Counter()}
+    for graph in graphs(model.graph):
+        widened = {n.output[0] for n in graph.node if n.op_type == "DequantizeLinear"}
+        for node in graph.node:
+            slots = [i for i in CARRIERS.get(node.op_type, ()) if i < len(node.input)]
+            if node.op_type == "MatMulNBits":
+                found[4]["MatMul"] += 1
+            elif any(node.input[i] in widened for i in slots):
+                found[8][node.op_type] += 1
+    return {bits: dict(sorted(ops.items())) for bits, ops in found.items()}
 
 
 def quantize(values: Array, axis: int) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from build.errors import MissingToolError
 from build.legalize.marks import Region
 from targets.openvino_ir.marks import mark_of
+from targets.openvino_ir.weights import whole_rows
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -113,6 +114,13 @@ def keep_values(model: Any, region: Region) -> None:
                 reader.replace_source_output(node.input_value(0))
 
 
+def _eight_bits_for_other_rows() -> Any:
+    """NNCF's own choice is to stop at a weight whose rows are no whole groups."""
+    from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
+
+    return AdvancedCompressionParameters(group_size_fallback_mode=GroupSizeFallbackMode.ADJUST)
+
+
 def small_weights(model: Any, bits: int, region: Region) -> Any:
     """Weights of 8 bits, one scale per output channel, or of 4 where a matrix product reads them; floats compute."""
     with _nncf() as nncf:
@@ -120,4 +128,6 @@ def small_weights(model: Any, bits: int, region: Region) -> Any:
         options: dict[str, Any] = {"mode": modes.INT8_SYM}
         if bits == 4:
             options = {"mode": modes.INT4_ASYM, "group_size": _GROUP, "backup_mode": nncf.BackupMode.INT8_SYM}
+            if not whole_rows(model, _GROUP):
+                options["advanced_parameters"] = _eight_bits_for_other_rows()
         return nncf.compress_weights(model, ignored_scope=_scope(nncf, model, region), **options)

@@ -71,7 +71,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
     for keep in (True, False) if _has_int64(program) else (True,):
         try:
             made = _convert(program, signature, rewrites, keep)
-            unquantized = recipe.apply(made.model)
+            unquantized, computed = recipe.apply(made.model)
             content = _finish(made, request)
             check(content, given, signature, _check_points(signature, made), request.precision, quantized)
         except LoweringError as error:
@@ -86,6 +86,7 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             warnings=(*_warnings(made, signature), *recipe.warnings()),
             nan_unsafe=nan_unsafe(program),
             unquantized=unquantized,
+            arithmetic=computed,
             contract={"dtypes": _file_dtypes(made.model)},
         )
     assert first is not None

@@ -13,7 +13,7 @@ from build.quantize.annotate import static_quantizer
 from build.quantize.pt2e import quantize, without_batch_norms
 from build.quantize.recognise import is_quantized
 from build.quantize.weighted import constants
-from targets.contract import LowerRequest
+from targets.contract import Arithmetic, LowerRequest
 from targets.precisions import Precision, precision
 from targets.tflite import weights
 
@@ -58,14 +58,17 @@ class Recipe:
             program = quantize(program, quantizer, request.calibration, keep_float=keep, fold_weights=False)
         return Recipe(precision=wanted, program=program, kept=kept, own=own)
 
-    def apply(self, model: Any) -> dict[str, int]:
-        """Quantise the weights of a converted ``ModelT`` in place; returns the ops whose weights stay float, counted.
+    def apply(self, model: Any) -> tuple[dict[str, int], Arithmetic | None]:
+        """Quantise the weights of a converted ``ModelT`` in place.
+
+        Returns:
+            The ops whose weights stay float, counted; and what is computed in integers, where values are to be.
 
         Raises:
             InputError: nothing in the file is left of a node that is to stay float.
         """
         if not self.precision.quantized:
-            return {}
+            return {}, None
         present = {
             name
             for graph in model.subgraphs
@@ -73,10 +76,12 @@ class Recipe:
             for name in weights.names_of(graph, operator)
         }
         kept = self.kept.region(present).ops if self.kept.names else frozenset()
+        dynamic = self.precision.activations == "dynamic"
         if not self.own:
-            dynamic = self.precision.activations == "dynamic"
             weights.quantize_weights(model, kept, dynamic=dynamic, bits=self.precision.weight_bits)
-        return weights.unquantized(model, kept)
+        ranged = self.precision.activations != "float"
+        computed = weights.arithmetic(model, kept, dynamic=dynamic) if ranged else None
+        return weights.unquantized(model, kept), computed
 
     def warnings(self) -> tuple[str, ...]:
         """What a release engineer must know of the file's integers."""

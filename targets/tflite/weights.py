@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from targets.contract import Arithmetic
 from targets.tflite import flatbuffer
 from targets.tflite.flatbuffer import DTYPES
 from targets.tflite.shape_ops import ShapeBuilder
@@ -31,6 +32,8 @@ WEIGHTED: dict[str, tuple[int, int]] = {
 _HYBRID = {"CONV_2D": 5, "FULLY_CONNECTED": 12}
 #: The version of ``EMBEDDING_LOOKUP`` with a scale per row, and of ``DEQUANTIZE`` with a scale per channel (by bits).
 _LOOKUP, _DEQUANTIZE = 4, {8: 5, 4: 6}
+#: Where an op has its values, when that is not first.
+_VALUES = {"TRANSPOSE_CONV": 2}
 #: Ops whose weights may have four bits. A convolution's few weights per channel do not bear so few; nor does a table of
 #: embeddings, whose rows have one scale here and no later layer to even their errors out (MiniLM: 0.89 of 1, not 0.90).
 _FOUR_BITS = ("FULLY_CONNECTED",)
@@ -82,6 +85,38 @@ def unquantized(model: Any, keep: Collection[str]) -> dict[str, int]:
         if graph.tensors[int(operator.inputs[position])].type in floats and not names_of(graph, operator) & set(keep):
             found[flatbuffer.opcode_name(model, operator)] += 1
     return dict(sorted(found.items()))
+
+
+def arithmetic(model: Any, keep: Collection[str], *, dynamic: bool) -> Arithmetic:
+    """What computes in integers; a table is only looked up, and computes nothing.
+
+    Args:
+        dynamic: an op over floats and 8-bit weights ranges its floats at run time. (Each that reads such weights as
+            they are does; others read them through a ``DEQUANTIZE``.)
+    """
+    integers = 0
+    floats: Counter[str] = Counter()
+    for graph in model.subgraphs:
+        made = {int(t): o for o in graph.operators for t in o.outputs}
+        for operator in graph.operators:
+            name = flatbuffer.opcode_name(model, operator)
+            if name not in WEIGHTED or name in ("EMBEDDING_LOOKUP", "GATHER"):
+                continue
+            weight = int(operator.inputs[WEIGHTED[name][0]])
+            if weight_position(model, graph, operator) is not None:
+                value = graph.tensors[int(operator.inputs[_VALUES.get(name, 0)])]
+                small = graph.tensors[weight].type == DTYPES["int8"]
+                integers += small and (dynamic or value.type == DTYPES["int8"])
+            elif weight in made and _widens(model, graph, made[weight]) and not names_of(graph, operator) & set(keep):
+                floats[name] += 1
+    return Arithmetic(integers=integers, floats=dict(sorted(floats.items())))
+
+
+def _widens(model: Any, graph: Any, operator: Any) -> bool:
+    """Whether an op makes floats of a stored weight of integers."""
+    stored = graph.tensors[int(operator.inputs[0])]
+    named = flatbuffer.opcode_name(model, operator) == "DEQUANTIZE"
+    return named and bool(flatbuffer.buffer_bytes(model.buffers[stored.buffer]))
 
 
 def quantize_weights(model: Any, keep: Collection[str], *, dynamic: bool, bits: int = 8) -> None:

@@ -6,12 +6,13 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, InputError, LoweringError, UnsupportedError, VerificationError
 from build.legalize import legalize
 from build.legalize.marks import Kept
+from build.quantize.arithmetic import arithmetic
 from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
 from targets.precisions import precision
 from targets.xnnpack import coverage, diagnosis, partition, preflight, quantized, ranges
@@ -85,13 +86,15 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     rewrites = FP16_REWRITES if request.precision == "fp16" else REWRITES
     try:
         kept = Kept.mark(program, request.keep_float)
-        program = weights_alone(legalize(quantized.quantized(program, request), rewrites))
+        program = quantized.quantized(program, request)
+        computed = arithmetic(program, request)
+        program = weights_alone(legalize(program, rewrites))
     except EdgeportError:
         raise
     except Exception as error:  # torch's own tracing, over a program of any kind
         raise diagnosis.from_exception(program, error) from error
     try:
-        return _attempt(program, request, kept, with_xnnpack=True)
+        return replace(_attempt(program, request, kept, with_xnnpack=True), arithmetic=computed)
     except LoweringError as error:
         first = error
     try:
@@ -99,14 +102,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     except LoweringError as second:
         raise (second if second.source else first) from first
     note = f"XNNPACK refused the program, all of it runs on the portable kernels: {first.message}"
-    return Lowered(
-        files=lowered.files,
-        coverage=lowered.coverage,
-        warnings=(*lowered.warnings, note),
-        nan_unsafe=lowered.nan_unsafe,
-        unquantized=lowered.unquantized,
-        contract=lowered.contract,
-    )
+    return replace(lowered, warnings=(*lowered.warnings, note), arithmetic=computed)
 
 
 def _refuse(program: ExportedProgram, signature: Signature) -> None:
