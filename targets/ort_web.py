@@ -135,6 +135,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     if own:
         unsigned(model)
         floats = float_ops(model)
+        computed = arithmetic(model) if precision(request.precision).quantized else None
     elif precision(request.precision).quantized:
         region = kept.region(present(model.graph))
         model = _quantized(model, request, region)

@@ -141,6 +141,10 @@ def test_a_program_that_is_quantised_already(
     made = quantized(load(all_targets()[target]), own, tmp_path / "own", "int8-static", calls=())
     assert 0 < _weights(target, made) < 0.4 * _weights(target, lowered(target, "fp32"))
     assert not made.lowered.unquantized
+    # OpenVINO's kernels overflow at a full range on CPUs without VNNI: there such a program is rounded in float.
+    in_float = target == "openvino" and steps == 127
+    layers = {"Convolution": 2, "GroupConvolution": 1, "MatMul": 2}
+    assert made.lowered.arithmetic == Arithmetic(integers=0 if in_float else 5, floats=layers if in_float else {})
     for count in (1, 7, 16):
         (got,), (want,) = made.outputs([images(count)])
         step = float(np.diff(np.unique(want)).min())
