@@ -38,10 +38,10 @@ def _leave_with_our_exit_code() -> None:
 def _python(session: nox.Session, *arguments: str, group: str | None = None) -> None:
     """Run a module of ours, in a dependency group's environment or in nox's own (standard library only)."""
     python = sys.executable
-    if group is not None:
-        found = session.run(sys.executable, "-m", "build.envs", group, silent=True, stderr=None, log=False)
-        python = str(found).strip().splitlines()[-1]
     try:
+        if group is not None:
+            found = session.run(sys.executable, "-m", "build.envs", group, silent=True, stderr=None, log=False)
+            python = str(found).strip().splitlines()[-1]
         session.run(python, *arguments, env={"PYTHONPATH": str(ROOT)}, stderr=None, log=False)
     except CommandFailed as error:
         code = re.search(r"\d+", str(error))

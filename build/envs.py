@@ -21,8 +21,8 @@ from pathlib import Path
 
 from build import shell
 from build.cache import lock, write_atomic
-from build.errors import MissingToolError
-from build.log import say
+from build.errors import INTERRUPTED_EXIT, EdgeportError, InterruptedBuildError, MissingToolError
+from build.log import fail, say
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".nox"
@@ -116,7 +116,6 @@ def ensure(group: str) -> Environment:
             f"Python {platform.python_version()} is not supported by every toolchain",
             remedy=f"Install nox with Python {' or '.join('.'.join(map(str, v)) for v in _SUPPORTED)}.",
         )
-    HOME.mkdir(exist_ok=True)
     with lock(HOME, group):
         found = ready(group)  # another build may have made it while we waited
         return found if found is not None else _make(group)
@@ -148,7 +147,14 @@ def _maker() -> str:
 def main(argv: list[str] | None = None) -> int:
     """``python -m build.envs GROUP``: make the environment and print its interpreter's path."""
     (group,) = argv if argv is not None else sys.argv[1:]
-    print(ensure(group).python)
+    try:
+        print(ensure(group).python)
+    except EdgeportError as error:
+        fail(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        fail(InterruptedBuildError("interrupted"))
+        return INTERRUPTED_EXIT
     return 0
 
 

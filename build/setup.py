@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from build import shell
-from build.errors import EdgeportError, MissingToolError
+from build.errors import EdgeportError, InputError, MissingToolError
 from build.log import fail, say
 
 
@@ -40,8 +43,11 @@ TOOLS = (
 )
 
 
-def setup() -> None:
+def setup(*, dry_run: bool = False) -> None:
     """Install what is missing.
+
+    Args:
+        dry_run: say what is missing and the command, and run nothing.
 
     Raises:
         MissingToolError: we may not install; the message is the command that someone who may can run.
@@ -52,6 +58,9 @@ def setup() -> None:
     if not missing:
         return
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *(t.package for t in missing)]
+    if dry_run:
+        say(f"would run: {shlex.join(command)}")
+        return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
         raise MissingToolError(
             f"not allowed to install {', '.join(t.package for t in missing)}",
@@ -63,10 +72,17 @@ def setup() -> None:
     say("system packages are installed")
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message, remedy="nox gives what follows -- to every session: run setup in a call of its own.")
+
+
 def main(argv: list[str]) -> int:
-    """``nox -s setup``. Session options meant for other sessions of the same call are left to them."""
+    """``nox -s setup``."""
+    p = _Parser(prog="nox -s setup --", allow_abbrev=False, description="Install the system packages that are missing.")
+    p.add_argument("--dry-run", action="store_true", help="say what is missing, and install nothing")
     try:
-        setup()
+        setup(dry_run=p.parse_args(argv).dry_run)
     except EdgeportError as error:
         fail(error)
         return error.exit_code

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from build import envs, shell
+from build import envs, setup, shell
+from build.errors import MissingToolError
 
 
 @pytest.fixture
@@ -52,3 +54,42 @@ def test_one_environment_finds_another_and_makes_what_is_missing(
     assert len(commands) == made
     envs.ensure("ort-web")
     assert commands[made][:3] == [nox_python, "-m", "virtualenv"]
+
+
+@pytest.mark.parametrize("why", ["offline", "python", "disk"])
+def test_an_environment_that_cannot_be_made_is_one_line(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
+) -> None:
+    def run(command: list[object]) -> None:
+        raise MissingToolError("'pip install' failed with exit code 1: ERROR: no network")
+
+    monkeypatch.setattr(shell, "run", run)
+    if why == "python":
+        monkeypatch.setattr(envs, "_SUPPORTED", ((3, 1),))
+    if why == "disk":
+        (home / "file").write_text("")
+        monkeypatch.setattr(envs, "HOME", home / "file" / "nox")
+    assert envs.main(["lint"]) == (7 if why == "disk" else 5)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len([line for line in said.err.splitlines() if line.startswith("error: ")]) == 1
+
+
+def test_setup_installs_nothing_when_asked_not_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        pytest.fail("it ran apt-get")
+
+    monkeypatch.setattr(shell, "run", run)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(setup.Tool, "present", property(lambda tool: tool.package == "adb"))
+    assert setup.main(["--dry-run"]) == 0
+    said = capsys.readouterr().err
+    assert "would run: apt-get install" in said
+    assert "adb" not in said.rpartition("would run")[2]
+    with pytest.raises(SystemExit, match="0"):
+        setup.main(["--help"])
+    assert "--dry-run" in capsys.readouterr().out
+    assert setup.main(["--model", "x"]) == 2
+    assert "unrecognized arguments: --model x" in capsys.readouterr().err
