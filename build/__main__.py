@@ -7,9 +7,7 @@ from collections.abc import Sequence
 
 from build.driver import Build
 from build.entry import main, run_session
-from build.errors import EdgeportError
 from build.options import Options
-from build.protocol import error_to_json
 from build.summary import table, write_json
 
 
@@ -19,20 +17,15 @@ def build(options: Options) -> int:
     rows = run.run()
     print(table(rows), flush=True)
     if options.json is not None:
-        write_json(options.json, rows, None)
+        write_json(options.json, rows)
     return run.exit_code
-
-
-def _failed(options: Options, error: EdgeportError) -> None:
-    if options.json is not None:
-        write_json(options.json, [], error_to_json(error))
 
 
 def session(argv: Sequence[str]) -> int:
     """``build``, or ``build-PLATFORM``."""
     name, *rest = argv or ["build"]
     platform = name.removeprefix("build-") if name != "build" else None
-    return run_session(name, rest, build, platform=platform, failed=_failed)
+    return run_session(name, rest, build, empty={"artifacts": []}, platform=platform)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from build.errors import StorageError
 
@@ -56,16 +56,40 @@ def list_files(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def lock(out: Path, name: str) -> Iterator[None]:
-    """Hold an exclusive lock (flock: the kernel frees it when the holder dies)."""
-    folder = out / ".locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / (hashlib.sha256(name.encode()).hexdigest()[:20] + ".lock")
-    with path.open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(stream, fcntl.LOCK_UN)
+    """Hold an exclusive lock (flock: the kernel frees it when the holder dies).
+
+    Raises:
+        StorageError: the disk is full or not writable.
+    """
+    path = out / ".locks" / (hashlib.sha256(name.encode()).hexdigest()[:20] + ".lock")
+    while True:
+        with _open_below(out, path) as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            if not _is(path, stream):
+                continue  # another build tidied up while we waited: this file is nobody's lock any more
+            try:
+                yield
+            finally:
+                fcntl.flock(stream, fcntl.LOCK_UN)
+            return
+
+
+def _open_below(out: Path, path: Path) -> IO[str]:
+    """Open a file to write in a folder that other builds remove when it is empty."""
+    try:
+        while True:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return path.open("w")
+    except OSError as error:
+        raise StorageError(f"cannot write below '{out}': {error.strerror or error}") from error
+
+
+def _is(path: Path, stream: IO[str]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(stream.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
@@ -73,23 +97,25 @@ def staging(out: Path) -> Iterator[Path]:
     """A fresh folder on the same file system as ``out``; removed at the end unless it was moved into place.
 
     A folder left by a killed build is removed by the next build: nobody holds its lock any more.
+
+    Raises:
+        StorageError: the disk is full or not writable.
     """
     home = out / ".staging"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot write below '{out}': {error.strerror or error}") from error
     folder = home / uuid.uuid4().hex
-    guard = folder.with_suffix(".lock").open("w")
+    guard = _open_below(out, folder.with_suffix(".lock"))
     fcntl.flock(guard, fcntl.LOCK_EX)
     try:
-        folder.mkdir()
+        try:
+            folder.mkdir()
+        except OSError as error:
+            raise StorageError(f"cannot write below '{out}': {error.strerror or error}") from error
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        folder.with_suffix(".lock").unlink(missing_ok=True)
         guard.close()
         with contextlib.suppress(OSError):
+            folder.with_suffix(".lock").unlink(missing_ok=True)
             home.rmdir()
 
 
@@ -107,14 +133,28 @@ def sweep(out: Path) -> None:
         (out / ".staging").rmdir()
 
 
-def clear_if_empty(out: Path) -> None:
-    """Remove what a build writes for itself when it has nothing else to show for it (a refused input, say)."""
-    own = {".locks", ".staging", "logs"}
+_OWN = (".locks", ".staging", "logs")
+
+
+def absent(out: Path) -> tuple[Path, ...]:
+    """What a build that is about to start will have made itself, for :func:`clear_if_empty`."""
+    return tuple(p for p in (*(out / name for name in _OWN), out) if not p.exists())
+
+
+def clear_if_empty(out: Path, made: Iterable[Path]) -> None:
+    """Remove what a build wrote for itself when it has nothing else to show for it (a refused input, say).
+
+    Args:
+        made: what :func:`absent` said before the build; whatever was there already is the user's, and stays.
+    """
     with contextlib.suppress(OSError):
-        if {p.name for p in out.iterdir()} <= own and not any((out / ".staging").glob("*")):
-            for name in own:
-                shutil.rmtree(out / name, ignore_errors=True)
-            out.rmdir()
+        if not {p.name for p in out.iterdir()} <= set(_OWN) or any((out / ".staging").glob("*")):
+            return
+        for path in made:
+            if path == out:
+                path.rmdir()
+            else:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _exchange(a: Path, b: Path) -> bool:

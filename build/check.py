@@ -309,7 +309,7 @@ def check(options: Options) -> int:
 
 def session(argv: Sequence[str]) -> int:
     """The ``check`` session."""
-    return run_session("check", argv, check)
+    return run_session("check", argv, check, empty={"sections": []})
 
 
 if __name__ == "__main__":

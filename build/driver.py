@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from build import envs, manifest
-from build.cache import clear_if_empty, lock, put_folder, staging, sweep
+from build import envs, manifest, superseded
+from build.cache import absent, clear_if_empty, lock, put_folder, staging, sweep
 from build.envs import Environment
 from build.errors import (
     INTERRUPTED_EXIT,
@@ -26,7 +26,7 @@ from build.log import say
 from build.options import Options
 from build.plan import Row, artifact_key, cached, captured, code_of, judged_as, program_folder, refusal, rows, settle
 from build.protocol import Worker, error_to_json
-from build.record import ProgramRecord, read_record
+from build.record import ProgramRecord, read_record, record_key
 from build.sources import Source, sources
 from targets.registry import TargetFacts, select
 
@@ -41,6 +41,8 @@ class Build:
 
     #: what serves a target's jobs
     worker_module = "build.worker"
+    #: whether artifacts below ``out`` are this run's to replace
+    makes_artifacts = True
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -66,6 +68,7 @@ class Build:
         capture_env = envs.ready(CAPTURE_GROUP) if options.dry_run else envs.ensure(CAPTURE_GROUP)
         found = sources(options, capture_env.packages if capture_env else {})
         self.expected = rows(found, self.targets, options.precisions)
+        made = absent(options.out)
         try:
             self._capture(found, capture_env)
             self.expected = settle(self.expected, self._records, options)
@@ -83,7 +86,7 @@ class Build:
                 worker.close()
             self._scratch.close()
         if not options.dry_run:
-            clear_if_empty(options.out)
+            clear_if_empty(options.out, made)
         for row in self.expected:
             self.results.setdefault(row.label, self._lost(row))
         return [self.results[row.label] for row in self.expected]
@@ -93,29 +96,30 @@ class Build:
         """130 when interrupted, otherwise by the worst row."""
         if self._interrupted:
             return INTERRUPTED_EXIT
-        return 0 if self.options.dry_run else manifest.exit_code(list(self.results.values()))
+        return manifest.exit_code(list(self.results.values()))
 
     # ---- capture -------------------------------------------------------------------------------------------------
 
     def _capture(self, found: Sequence[Source], environment: Environment | None) -> None:
         worker: Worker | None = None
         for source in found:
-            record = None if self.options.force else captured(self.options.out, source)
-            if record is None and not self.options.dry_run and environment is not None:
-                worker = worker or self._worker("capture", environment, "build.capture")
-                try:
+            record: ProgramRecord | None = None
+            try:
+                record = None if self.options.force else captured(self.options.out, source)
+                if record is None and not self.options.dry_run and environment is not None:
+                    worker = worker or self._worker("capture", environment, "build.capture")
                     record = self._capture_one(source, worker)
-                except EdgeportError as error:
-                    self._fail_source(source, error_to_json(error))
+            except Exception as error:  # one source's trouble costs no other
+                self._fail_source(source, error_to_json(error))
             if record is not None:
                 self._records[source.name] = record
         if worker is not None:
             worker.close()
 
     def _capture_one(self, source: Source, worker: Worker) -> ProgramRecord | None:
-        out = self.options.out
+        options, out = self.options, self.options.out
         with lock(out, f"capture {source.name}"):
-            record = None if self.options.force else captured(out, source)
+            record = None if options.force else captured(out, source)
             if record is not None:
                 return record  # another build captured it while we waited
             started = time.monotonic()
@@ -126,16 +130,29 @@ class Build:
                 except ConverterCrash as crash:
                     raise InputError(crash.message, remedy=OWN_CODE) from crash
                 if "error" in answer:
-                    self._fail_source(source, answer["error"])
+                    self._fail_source(
+                        source, answer["error"], superseded.refused_itself(source, answer["error"], options)
+                    )
                     return None
                 put_folder(folder, program_folder(out, source))
             say(f"{source.name}: captured in {time.monotonic() - started:.1f} s")
             return read_record(program_folder(out, source))
 
-    def _fail_source(self, source: Source, error: Mapping[str, Any]) -> None:
+    def _fail_source(self, source: Source, error: Mapping[str, Any], refused: bool = False) -> None:
+        """``refused``: what was built from it before does not follow from it any more."""
         for row in self.expected:
             if row.source.name == source.name:
                 self.results[row.label] = self._failed(row, "capture", error)
+                if refused:
+                    self._supersede(row, "capture", error)
+
+    def _supersede(self, row: Row, stage: str, error: Mapping[str, Any], record: ProgramRecord | None = None) -> None:
+        if self.options.dry_run or not self.makes_artifacts:
+            return
+        try:
+            superseded.replace(row, f"failed:{stage}", error, self.options, record=record)
+        except StorageError as full:
+            say(f"{row.label}: the artifact of before is still there: {full}")
 
     # ---- plan ----------------------------------------------------------------------------------------------------
 
@@ -148,8 +165,10 @@ class Build:
             refused = None if record is None else refusal(row, record, self.options)
             if row.unavailable is not None:
                 self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
-            elif refused is not None:
-                self.results[row.label] = self._failed(row, "input", error_to_json(refused))
+            elif record is not None and refused is not None:
+                error = error_to_json(refused)
+                self.results[row.label] = self._failed(row, "input", error)
+                self._supersede(row, "input", error, record)
             else:
                 asked.append(row)
         todo = []
@@ -166,8 +185,10 @@ class Build:
             return [None] * len(asked)
         keys = [self._key(row) for row in asked]
         with ThreadPoolExecutor() as pool:
-            found = pool.map(lambda r, k: None if k is None else cached(r, self.options.out, k), asked, keys)
-            return list(found)
+            return list(pool.map(self._there, asked, keys))
+
+    def _there(self, row: Row, key: str | None) -> Mapping[str, Any] | None:
+        return None if key is None else cached(row, self._records[row.source.name], self.options.out, key)
 
     def _key(self, row: Row) -> str | None:
         record, environment = self._records.get(row.source.name), envs.ready(row.target.group)
@@ -202,27 +223,29 @@ class Build:
         facts = group[0].target
         try:
             environment = envs.ensure(facts.group)
-        except EdgeportError as error:
+        except Exception as error:
             for row in group:
                 self.results[row.label] = self._failed(row, "environment", error_to_json(error))
             return
-        worker = self._worker(facts.name, environment, self.worker_module, facts.name)
+        worker: Worker | None = None
         for row in group:
             if self._interrupted:
                 return
             try:
+                worker = worker or self._worker(facts.name, environment, self.worker_module, facts.name)
                 self.results[row.label] = self._build_one(row, worker, environment)
-            except EdgeportError as error:
+            except Exception as error:  # one row's trouble costs no other
                 if not self._interrupted:
                     self.results[row.label] = self._failed(row, "lower", error_to_json(error))
-        worker.close()
+        if worker is not None:
+            worker.close()
 
     def _build_one(self, row: Row, worker: Worker, environment: Environment) -> dict[str, Any]:
         options, record = self.options, self._records[row.source.name]
         key = artifact_key(row, record, environment, options)
         started = time.monotonic()
         with lock(options.out, row.label):
-            value = None if options.force else cached(row, options.out, key)
+            value = None if options.force else cached(row, record, options.out, key)
             if value is not None:
                 return manifest.summary_row(value, cached=True, seconds=0.0)
             with staging(options.out) as folder:
@@ -232,6 +255,7 @@ class Build:
                     "code": code_of(row.target),
                     "judged_as": judged_as(record),
                     "program": str(program_folder(options.out, row.source)),
+                    "record": record_key(record),
                     "directory": str(folder),
                     "target": row.target.name,
                     "precision": row.precision,
@@ -244,8 +268,8 @@ class Build:
                     "log": str(self._log(row.target.name)),
                 }
                 value = self._submit(worker, job, row, folder)
-                # A full disk says nothing about the artifact that is there: it stays. Any other failure replaces it,
-                # so that nobody ships what no longer follows from the sources.
+                # A full disk, or another build's program, says nothing about the artifact that is there: it stays.
+                # Any other failure replaces it, so that nobody ships what no longer follows from the sources.
                 if (value["error"] or {}).get("code") != StorageError.code:
                     put_folder(folder, row.place(options.out))
         seconds = time.monotonic() - started
@@ -311,7 +335,7 @@ class Build:
 
     def _failed(self, row: Row, stage: str, error: Mapping[str, Any]) -> dict[str, Any]:
         say(f"{row.label}: failed at {stage}")
-        if self.options.debug and error.get("trace"):
+        if error.get("trace") and (self.options.debug or error["code"] == EdgeportError.code):
             say(str(error["trace"]))
         return self._bare(row, f"failed:{stage}", error)
 

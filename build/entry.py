@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from build import options as cli
+from build.cache import write_atomic
 from build.driver import default_targets
-from build.errors import INTERRUPTED_EXIT, EdgeportError, InputError
+from build.errors import INTERRUPTED_EXIT, EdgeportError, InputError, StorageError
 from build.log import fail
+from build.protocol import error_to_json
 from targets.registry import all_targets, platforms
+
+#: of the sessions' summaries
+SCHEMA_VERSION = 1
 
 
 def run_session(
@@ -19,17 +26,16 @@ def run_session(
     argv: Sequence[str],
     body: Callable[[cli.Options], int],
     *,
+    empty: Mapping[str, Any],
     platform: str | None = None,
-    failed: Callable[[cli.Options, EdgeportError], None] = lambda options, error: None,
 ) -> int:
-    """Parse, run, report.
+    """Parse, run, report. What ends the session stands in ``--json`` too: never yesterday's answer.
 
     Args:
         session: as nox names it.
         body: the session's work; returns the exit code.
+        empty: what ``--json`` holds beside its schema's version and the error, where there is nothing to show.
         platform: whose targets are the default; all of them without one.
-        failed: told of an error that ends the session, when the options could be read. Where it cannot even write that
-            down, the error itself has still been said.
     """
     if platform is not None and platform not in platforms():
         fail(InputError(f"no platform is named '{platform}'", remedy=f"Platforms: {', '.join(platforms())}."))
@@ -38,23 +44,28 @@ def run_session(
     if "--help" in argv or "-h" in argv:
         cli.parser(session, names).print_help()
         return 0
-    options: cli.Options | None = None
     try:
-        options = cli.parse(session, names, list(argv))
-        return body(options)
+        return body(cli.parse(session, names, list(argv)))
     except EdgeportError as error:
         if "--debug" in argv:
             traceback.print_exc()
         fail(error)
-        if options is not None:
-            _tell(failed, options, error)
+        _write_down(argv, empty, error)
         return error.exit_code
+    except BaseException as error:  # an interruption, or a fault of ours: it goes on as it is
+        _write_down(argv, empty, error)
+        raise
 
 
-def _tell(failed: Callable[[cli.Options, EdgeportError], None], options: cli.Options, error: EdgeportError) -> None:
+def _write_down(argv: Sequence[str], empty: Mapping[str, Any], error: BaseException) -> None:
+    """The error in ``--json``, wherever that names a file; bad options beside it do not matter."""
+    file = cli.json_of(argv)
+    if file is None:
+        return
+    value = {"schema_version": SCHEMA_VERSION, **empty, "error": error_to_json(error)}
     try:
-        failed(options, error)
-    except EdgeportError as second:
+        write_atomic(file, json.dumps(value, indent=1) + "\n")
+    except StorageError as second:
         if str(second) != str(error):  # the summary could not be written: that was the error to begin with
             fail(second)
 

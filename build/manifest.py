@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from build.cache import key_of, list_files, sha256_file
-from build.errors import EXIT_CODES
+from build.errors import EXIT_CODES, StorageError
 from build.record import REFERENCE, ProgramRecord
 from targets.checks import signature_to_json
 
@@ -20,7 +20,7 @@ OK = ("ok", "ok-undelegated")
 NO_SIGNAL_DB = -9999.0
 
 #: Exit codes from worst to mildest: a run with several failures ends with the first of these that occurred.
-_SEVERITY = (4, 3, 6, 7, 5, 2, 1)
+_SEVERITY = (4, 3, 6, 7, 5, 8, 2, 130, 1)
 
 
 def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
             "reference": record.files.get(REFERENCE),
             "record": job.get("judged_as"),
         },
-        "calibration": _calibration(record, job["precision"]),
+        "calibration": calibration(record, job["precision"]),
         "kept_float": list(job.get("keep_float", ())),
         "cost": record.cost,
         "inputs": signature["inputs"],
@@ -54,7 +54,8 @@ def begin(record: ProgramRecord, job: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _calibration(record: ProgramRecord, precision: str) -> dict[str, Any] | None:
+def calibration(record: ProgramRecord, precision: str) -> dict[str, Any] | None:
+    """What is said of the calls that an artifact of this precision is calibrated with; None for the others."""
     found = record.calibration_at(precision)
     if found is None:
         return None
@@ -66,9 +67,28 @@ def failure(error: Mapping[str, Any]) -> dict[str, Any]:
     return {k: error.get(k) for k in ("code", "message", "op", "source", "remedy")}
 
 
+#: what a manifest says of an artifact's origin, and not of its files or of how they compare
+_ORIGIN = ("schema_version", "model", "target", "precision", "key", "program", "toolchain", "judged_by", "calibration",
+           "kept_float", "cost", "inputs", "outputs", "licence")  # fmt: skip
+
+
+def superseded(old: Mapping[str, Any], status: str, error: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest that takes an artifact's place: where that one came from, and why it does not count any more."""
+    value = {name: old[name] for name in _ORIGIN if name in old}
+    nothing = {"warnings": [], "files": [], "bytes": 0, "metric": None, "seconds": 0.0, "peak_mb": 0.0}
+    return value | nothing | {"status": status, "error": failure(error)}
+
+
 def write(folder: Path, value: Mapping[str, Any]) -> None:
-    """Write a manifest into a staging folder."""
-    (folder / MANIFEST).write_text(json_text(value) + "\n")
+    """Write a manifest into a staging folder.
+
+    Raises:
+        StorageError: the disk is full.
+    """
+    try:
+        (folder / MANIFEST).write_text(json_text(value) + "\n")
+    except OSError as error:
+        raise StorageError(f"cannot write a manifest: {error.strerror or error}") from error
 
 
 def snr_to_json(snr_db: float) -> float | None:
@@ -124,10 +144,14 @@ def read(folder: Path) -> dict[str, Any] | None:
 def intact(folder: Path, manifest: Mapping[str, Any]) -> bool:
     """Whether every file the manifest lists is there with its bytes, and nothing else is."""
     listed = {f["path"]: f for f in manifest["files"]}
-    present = {str(p) for p in list_files(folder)} - {MANIFEST}
-    return present == set(listed) and all(
-        (folder / p).stat().st_size == f["bytes"] and sha256_file(folder / p) == f["sha256"] for p, f in listed.items()
-    )
+    try:
+        present = {str(p) for p in list_files(folder)} - {MANIFEST}
+        return present == set(listed) and all(
+            (folder / p).stat().st_size == f["bytes"] and sha256_file(folder / p) == f["sha256"]
+            for p, f in listed.items()
+        )
+    except OSError:  # it may not be read, or another build replaces it just now
+        return False
 
 
 def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) -> dict[str, Any]:
@@ -155,10 +179,10 @@ def summary_row(manifest: Mapping[str, Any], *, cached: bool, seconds: float) ->
 
 
 def exit_code(rows: Sequence[Mapping[str, Any]]) -> int:
-    """0 when every artifact is ok or known to be unavailable; otherwise the worst failure's code."""
+    """0 when every artifact is ok, known to be unavailable or (in a dry run) to be built; else the worst failure's."""
     codes = {
         EXIT_CODES.get((row["error"] or {}).get("code", "internal"), 1)
         for row in rows
-        if row["status"] not in OK and not row["status"].startswith("unavailable")
+        if row["status"] not in (*OK, "would-build") and not row["status"].startswith("unavailable")
     }
-    return next((code for code in _SEVERITY if code in codes), 0)
+    return next((code for code in _SEVERITY if code in codes), max(codes, default=0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from build.errors import InputError, StorageError
+from build.errors import EdgeportError, InputError, StorageError
 from targets.precisions import PRECISIONS, precision
 
 DEFAULT_MODEL = "digits_cnn"
@@ -114,13 +116,11 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
     if raw.min_delegated is not None and not 0 <= raw.min_delegated <= 100:
         raise InputError(f"--min-delegated {raw.min_delegated}: a percentage from 0 to 100")
     programs = tuple(dict.fromkeys(file for name in raw.program or () for file in _programs(name)))
-    data = Path(raw.data).resolve() if raw.data is not None else None
-    if data is not None and len(programs) != 1:
+    if raw.data is not None and len(programs) != 1:
         raise InputError(
             "--data goes with exactly one --program", remedy="Or put FILE.safetensors beside each FILE.pt2."
         )
-    if data is not None and not data.is_file():
-        raise InputError(f"--data {raw.data}: no such file")
+    data = _file(raw.data, "--data")
     calibration = _file(raw.calibration, "--calibration")
     if calibration is not None and len(programs) + len(raw.model or ()) + len(raw.module or ()) > 1:
         raise InputError("--calibration goes with exactly one model, program or module")
@@ -148,7 +148,7 @@ def parse(session: str, default_targets: tuple[str, ...], argv: list[str]) -> Op
         auto_mixed=raw.auto_mixed,
         max_metric_drop=raw.max_metric_drop,
         choose=raw.choose,
-        results=Path(raw.results).resolve(),
+        results=_path(raw.results, "--results"),
         budgets=_file(raw.budgets, "--budgets"),
         out=_folder_to_write(raw.out, "--out"),
         jobs=raw.jobs,
@@ -195,8 +195,8 @@ def file_to_write(name: str | None, option: str, *, out: str | None = None) -> P
     """
     if name is None:
         return None
-    path = Path(name).resolve()
     try:
+        path = Path(name).resolve()
         if path.is_dir() or name.endswith("/") or (out is not None and path == Path(out).resolve()):
             raise InputError(f"{option} {name}: this is a folder", remedy="Name the file to write.")
         if path.exists() and not path.is_file():
@@ -204,8 +204,8 @@ def file_to_write(name: str | None, option: str, *, out: str | None = None) -> P
         there = next(p for p in path.parents if p.exists())
         if not there.is_dir():
             raise InputError(f"{option} {name}: '{there}' is a file, not a folder", remedy="Name another folder.")
-    except OSError as error:  # a name that is too long, a folder that may not be looked into
-        raise StorageError(f"{option} {name}: cannot be written: {error.strerror or error}") from error
+    except (OSError, RuntimeError) as error:  # too long a name, a folder that may not be looked into, links in a circle
+        raise StorageError(f"{option} {name}: cannot be written: {_reason(error)}") from error
     if not os.access(there, os.W_OK):
         raise StorageError(f"{option} {name}: '{there}' cannot be written", remedy="Name another folder.")
     return path
@@ -213,19 +213,55 @@ def file_to_write(name: str | None, option: str, *, out: str | None = None) -> P
 
 def _folder_to_write(name: str, option: str) -> Path:
     """Need not be writable: sessions that only read take it too."""
-    path = Path(name).resolve()
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{option} {name}: this is a file", remedy="Name a folder.")
+    path = _path(name, option)
+    with readable(f"{option} {name}"):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{option} {name}: this is a file", remedy="Name a folder.")
     return path
 
 
 def _file(name: str | None, option: str) -> Path | None:
     if name is None:
         return None
-    path = Path(name).resolve()
-    if not path.is_file():
-        raise InputError(f"{option} {name}: no such file")
+    path = _path(name, option)
+    with readable(f"{option} {name}"):
+        if not path.is_file():
+            raise InputError(f"{option} {name}: no such file")
     return path
+
+
+def _path(name: str, option: str) -> Path:
+    with readable(f"{option} {name}"):
+        return Path(name).resolve()
+
+
+@contextlib.contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Looking at what the user named; what the system says against it is one clear line.
+
+    Raises:
+        InputError: too long a name, a file or folder that may not be looked into, links in a circle.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{what}: cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def json_of(argv: Sequence[str]) -> Path | None:
+    """The file that ``--json`` names, whatever is wrong with the other options; None where it can't be written."""
+    p = _Parser(add_help=False, allow_abbrev=False)
+    p.add_argument("--json")
+    p.add_argument("--out", default=DEFAULT_OUT)
+    try:
+        raw, _ = p.parse_known_args(list(argv))
+        return file_to_write(raw.json, "--json", out=raw.out)
+    except EdgeportError:
+        return None
 
 
 def _precisions(text: str | None) -> tuple[Literal["default", "named", "all"], tuple[str, ...]]:
@@ -245,12 +281,13 @@ def _words(text: str, option: str) -> tuple[str, ...]:
 
 
 def _programs(name: str) -> list[Path]:
-    path = Path(name).resolve()
-    if path.is_dir():
+    path = _path(name, "--program")
+    with readable(f"--program {name}"):
+        if not path.is_dir():
+            if not path.is_file():
+                raise InputError(f"--program {name}: no such file")
+            return [path]
         files = sorted(path.glob("*.pt2"))
         if not files:
             raise InputError(f"--program {name}: no .pt2 file in this folder")
-        return files
-    if not path.is_file():
-        raise InputError(f"--program {name}: no such file")
-    return [path]
+    return files

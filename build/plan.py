@@ -28,13 +28,23 @@ _PIPELINE_CODE = (
     "build/worker.py",
     "build/manifest.py",
     "build/program.py",
+    "build/record.py",
     "build/archive.py",
+    "build/archive_writer.py",
+    "build/calls.py",
+    "build/cache.py",
     "build/untrusted",
     "targets/contract.py",
     "targets/precisions.py",
+    "targets/registry.py",
     "targets/checks.py",
     "targets/diagnosis.py",
+    "targets/widths.py",
 )
+
+
+#: what every target's code computes with, besides its toolchain
+_PIPELINE_PACKAGES = ("numpy", "safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +149,12 @@ def captured(out: Path, source: Source) -> ProgramRecord | None:
         return None
     if record.key != source.key:
         return None
-    if not all((folder / f).is_file() for f in record.files):
+    try:
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(sha256_file, [folder / f for f in record.files]))
+    except OSError:  # one is missing or may not be read, or another build replaces them just now
         return None
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(sha256_file, [folder / f for f in record.files])
-    return record if list(found) == list(record.files.values()) else None
+    return record if found == list(record.files.values()) else None
 
 
 #: What a program's record says beside that decides no artifact: where it came from, and what is judged later.
@@ -161,7 +172,7 @@ def artifact_key(row: Row, record: ProgramRecord, environment: Environment, opti
         mixed=[options.keep_float, options.auto_mixed and wanted.quantized, options.max_metric_drop],
         target=row.target.name,
         code=code_of(row.target),
-        toolchain=environment.versions(row.target.packages),
+        toolchain=environment.versions([*row.target.packages, *_PIPELINE_PACKAGES]),
         precision=row.precision,
         gates=[options.strict, options.min_delegated],
     )
@@ -203,10 +214,17 @@ def code_of(target: TargetFacts) -> str:
     return _codes[target.name]
 
 
-def cached(row: Row, out: Path, key: str) -> Mapping[str, object] | None:
-    """The manifest of an artifact that is there, whole, good and made from this key."""
+def cached(row: Row, record: ProgramRecord, out: Path, key: str) -> Mapping[str, object] | None:
+    """The manifest of an artifact that is there, whole, good and made from this key.
+
+    What its worker read must be what the key was made of, too.
+    """
     folder = row.place(out)
     value = manifest.read(folder)
     if value is None or value.get("key") != key or value.get("status") not in manifest.OK:
+        return None
+    if value.get("program") != record.sha256 or value.get("calibration") != manifest.calibration(record, row.precision):
+        return None
+    if (value.get("judged_by") or {}).get("reference") != record.files.get(REFERENCE):
         return None
     return value if manifest.intact(folder, value) else None

@@ -124,7 +124,7 @@ def preflight(options: cli.Options) -> int:
 
 def session(argv: Sequence[str]) -> int:
     """The ``preflight`` session."""
-    return run_session("preflight", argv, preflight)
+    return run_session("preflight", argv, preflight, empty={"programs": []})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from build import shell
 from build.errors import ConverterCrash, EdgeportError, InterruptedBuildError, StorageError
@@ -96,8 +96,9 @@ def serve(handle: Handler) -> NoReturn:
                 send(event="done", result=result)
             except BaseException as error:
                 traceback.print_exc()
-                send(event="failed", error=error_to_json(error))
-                if not isinstance(error, Exception):
+                leaves = not isinstance(error, Exception)
+                send(event="failed", error=error_to_json(error), leaves=leaves)
+                if leaves:
                     break
     sys.stdout.flush()
     os._exit(0)
@@ -113,16 +114,33 @@ class Worker:
         self._buffer = b""
 
     def start(self) -> None:
-        """Start the process now, so that its imports run while something else is waited for."""
+        """Start the process now, so that its imports run while something else is waited for.
+
+        Raises:
+            StorageError: its log cannot be written, or this machine has no room for another process.
+        """
         if self._process is not None:
             return
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            with self._log.open("ab") as log:
+                self._launch(log)
+        except OSError as error:
+            raise StorageError(
+                f"cannot start the {self.name} process with its log '{self._log}': {error.strerror or error}"
+            ) from error
+
+    def _launch(self, log: IO[bytes]) -> None:
         read, write = os.pipe()
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("ab") as log:
+        try:
             self._process = shell.start(
                 self._command, stdout=log, env={**self._env, _PIPE: str(write)}, pass_fds=(write,)
             )
-        os.close(write)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
         self._events, self._buffer = read, b""
 
     def submit(self, job: Mapping[str, Any], on_stage: Callable[[str], None]) -> dict[str, Any]:
@@ -149,6 +167,8 @@ class Worker:
             elif event["event"] == "done":
                 return {"result": event["result"]}
             elif event["event"] == "failed":
+                if event["leaves"]:
+                    self.close()  # the next job starts another
                 return {"error": event["error"]}
         code = process.wait()
         self.close()
@@ -170,7 +190,10 @@ class Worker:
             self._buffer += chunk
 
     def _last_words(self) -> str:
-        text = self._log.read_bytes()[-4000:].decode(errors="replace")
+        try:
+            text = self._log.read_bytes()[-4000:].decode(errors="replace")
+        except OSError as error:
+            return f"its log cannot be read: {error.strerror or error}"
         lines = [x for x in text.rpartition(_JOB)[2].splitlines()[_JOB in text :] if x.strip()]
         return lines[-1].strip()[:200] if lines else "it printed nothing"
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from build.errors import InputError
+from build.cache import key_of
+from build.errors import InputError, StorageError
 from targets.checks import signature_from_json, signature_to_json
 from targets.contract import Signature
 from targets.precisions import PRECISIONS
@@ -133,3 +135,52 @@ def read_record(folder: Path) -> ProgramRecord:
         return ProgramRecord(**value)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"'{path}' cannot be read: {error}", remedy="Build again with --force.") from error
+
+
+def record_key(record: ProgramRecord) -> str:
+    """Names a captured program with its reference and calibration data: what a job is given, and checks."""
+    return key_of(record=record.to_json())
+
+
+@contextlib.contextmanager
+def unchanged(folder: Path, key: str) -> Iterator[None]:
+    """Whatever is read from ``folder`` inside is of the program that ``key`` names.
+
+    Another build may capture another program under the same name at any moment, and its folder then takes this one's
+    place: what was read by path may be of either. A folder that was put back is another one too (its inode and time).
+
+    Raises:
+        StorageError: it was replaced, before or meanwhile. Also in place of any error inside, which says nothing then.
+    """
+    before = _folder_id(folder)
+    _require(folder, key)
+    try:
+        yield
+    finally:
+        if _folder_id(folder) != before:
+            raise _replaced(folder)
+        _require(folder, key)
+
+
+def _folder_id(folder: Path) -> tuple[int, int] | None:
+    try:
+        facts = (folder / RECORD).stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
+
+
+def _require(folder: Path, key: str) -> None:
+    try:
+        found = record_key(read_record(folder))
+    except InputError as error:
+        raise _replaced(folder) from error
+    if found != key:
+        raise _replaced(folder)
+
+
+def _replaced(folder: Path) -> StorageError:
+    return StorageError(
+        f"another build captured another program under the name '{folder.parent.name}'",
+        remedy="Build again; builds that run at once need names of their own, or an --out each.",
+    )

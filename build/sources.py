@@ -12,7 +12,7 @@ from typing import Any
 
 from build.cache import code_hash, key_of, sha256_file
 from build.errors import InputError
-from build.options import Options
+from build.options import Options, readable
 from models import registry as models
 
 #: the code whose change makes every captured program suspect
@@ -30,7 +30,8 @@ _CAPTURE_CODE = (
     "targets/checks.py",
     "targets/precisions.py",
 )
-_RESERVED = ("program", "logs", "cache", "bundles")
+#: what sessions write below ``--out`` beside the models
+_RESERVED = frozenset({"bench", "bundles", "cache", "logs", "program", "release", "report"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +71,16 @@ def sources(options: Options, versions: Mapping[str, str]) -> list[Source]:
     return found
 
 
+def _hash(path: Path) -> str:
+    with readable(f"'{path}'"):
+        return sha256_file(path)
+
+
 def _calibration(options: Options) -> dict[str, str]:
     """The calibration file as a part of the key and of the job; nothing where there is none."""
     if options.calibration is None:
         return {}
-    return {"calibration": str(options.calibration), "calibration_sha256": sha256_file(options.calibration)}
+    return {"calibration": str(options.calibration), "calibration_sha256": _hash(options.calibration)}
 
 
 def _model(name: str, options: Options, versions: Mapping[str, str]) -> Source:
@@ -95,13 +101,14 @@ def _program(path: Path, options: Options, versions: Mapping[str, str]) -> Sourc
     name = _safe(path.stem)
     data = options.data
     beside = path.with_suffix(".safetensors")
-    if data is None and beside.is_file():
-        data = beside
+    with readable(f"'{beside}'"):
+        if data is None and beside.is_file():
+            data = beside
     given = _calibration(options)
     key = key_of(
         kind="program",
-        program=sha256_file(path),
-        data=sha256_file(data) if data else None,
+        program=_hash(path),
+        data=_hash(data) if data else None,
         calibration=given.get("calibration_sha256"),
         code=code_hash(_CAPTURE_CODE),
         versions={p: versions.get(p, "absent") for p in ("torch", "python")},
@@ -129,9 +136,10 @@ def _place(text: str) -> tuple[Path, str]:
     file, _, factory = text.rpartition(":")
     if not file or not factory.isidentifier():
         raise InputError(f"--module {text}: expected FILE.py:FACTORY")
-    path = Path(file).resolve()
-    if not path.is_file():
-        raise InputError(f"--module {text}: no such file")
+    with readable(f"--module {text}"):
+        path = Path(file).resolve()
+        if not path.is_file():
+            raise InputError(f"--module {text}: no such file")
     return path, factory
 
 
@@ -148,4 +156,7 @@ def _module(path: Path, factory: str, options: Options, *, alone: bool) -> Sourc
 
 def _safe(stem: str) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._") or "unnamed"
-    return f"{name}_" if name in _RESERVED else name
+    if len(name) > 255:
+        raise InputError(f"'{name[:40]}…' is too long a name for a folder below --out", remedy="Rename the file.")
+    # Some file systems do not tell Report from report.
+    return f"{name}_" if name.lower() in _RESERVED else name

@@ -67,6 +67,6 @@ def error_line(error: Mapping[str, Any]) -> str:
     return " ".join((f"{line}. {error['remedy']}" if error.get("remedy") else line).split())
 
 
-def write_json(path: Path, rows: Sequence[Mapping[str, Any]], error: Mapping[str, Any] | None) -> None:
-    """``{"schema_version", "artifacts", "error"}``; ``error`` says what stopped the build as a whole."""
-    write_atomic(path, json_text({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": error}) + "\n")
+def write_json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """``{"schema_version", "artifacts", "error"}``; ``error`` is for what stops a build as a whole."""
+    write_atomic(path, json_text({"schema_version": SCHEMA_VERSION, "artifacts": list(rows), "error": None}) + "\n")

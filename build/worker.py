@@ -15,7 +15,7 @@ from build.attempt import Attempt, Maker, empty, peak_mb
 from build.blame.mixed import auto_mixed
 from build.errors import GateError, UnsupportedError, UnverifiedError
 from build.protocol import Emit, error_to_json, serve
-from build.record import PROGRAM, ProgramRecord, read_record
+from build.record import PROGRAM, ProgramRecord, read_record, unchanged
 from build.verify.check import raise_losses, raise_problems
 from targets import registry
 from targets.checks import counted
@@ -27,7 +27,15 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
     """Pre-flight, lower, load, verify one artifact in its staging folder, and write its manifest there.
 
     Whatever happens, the manifest is written: a failed artifact has a manifest with the error and no files.
+
+    Raises:
+        StorageError: the program was replaced by another: nothing that was read counts.
     """
+    with unchanged(Path(job["program"]), job["record"]):
+        return _build(target, job, emit)
+
+
+def _build(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
     started = time.monotonic()
     folder, directory = Path(job["program"]), Path(job["directory"])
     record = read_record(folder)
@@ -67,7 +75,7 @@ def build_artifact(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[s
     except UnverifiedError as error:
         value["status"] = "unverified"
         value["error"] = manifest.failure(error_to_json(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # some converters leave with sys.exit where they mean an error
         found = error_to_json(error)
         value["status"] = f"failed:{stage}"
         value["error"] = manifest.failure(found)

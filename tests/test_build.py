@@ -18,10 +18,9 @@ import jsonschema
 import pytest
 import torch
 
-from build import check
-from build.entry import run_session
+from build import check, entry
 from build.errors import StorageError
-from build.options import Options, parse
+from build.options import parse
 from build.sources import sources
 from targets.precisions import PRECISIONS
 from targets.registry import all_targets
@@ -254,11 +253,14 @@ def test_references_do_not_depend_on_how_many_jobs_there_are(run_build: Callable
     assert {float(v) for k, t in load_file(reference).items() if "/out/" in k for v in t.ravel() if v == v} == {1.0}
 
 
-def test_a_summary_that_cannot_be_written_at_the_end_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def write(options: Options, *_: object) -> NoReturn:
+def test_a_summary_that_cannot_be_written_at_the_end_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> NoReturn:
         raise StorageError("cannot write 's.json': No space left on device")
 
-    assert run_session("build", [], write, failed=write) == 7
+    monkeypatch.setattr(entry, "write_atomic", write)
+    assert entry.run_session("build", ["--json", str(tmp_path / "s.json")], write, empty={}) == 7
     assert capsys.readouterr().err == "error: cannot write 's.json': No space left on device\n"
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -126,3 +131,51 @@ def test_a_file_in_place_of_a_folder_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
         cache.write_atomic(tmp_path / "file" / "below.json", "{}")
+
+
+def test_tidying_up_takes_only_what_the_build_made(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = cache.absent(out)
+    _folder(out / "logs", **{"capture.log": "x"})
+    _folder(out / ".locks", x="")
+    cache.clear_if_empty(out, made)
+    assert not out.exists()
+
+    out.mkdir()
+    made = cache.absent(out)
+    _folder(out / "logs", **{"capture.log": "x"})
+    cache.clear_if_empty(out, made)
+    assert list(out.iterdir()) == []  # the empty folder was the user's
+
+    _folder(out / "logs", **{"mine.txt": "x"})
+    cache.clear_if_empty(out, cache.absent(out))
+    assert (out / "logs" / "mine.txt").exists()
+
+
+def test_a_lock_whose_file_was_removed_while_waiting_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock = fcntl.flock
+    removed: list[str] = []
+
+    def flock_once_removed(stream: IO[str], how: int) -> None:
+        flock(stream, how)
+        if not removed:
+            removed.append(stream.name)
+            shutil.rmtree(tmp_path / ".locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock_once_removed)
+    with cache.lock(tmp_path, "x"):
+        assert [str(p) for p in (tmp_path / ".locks").iterdir()] == removed
+
+
+@pytest.mark.parametrize("make", [lambda out: cache.lock(out, "x"), cache.staging])
+def test_no_room_for_locks_and_staging_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], AbstractContextManager[object]]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(StorageError, match="No space left on device"), make(tmp_path):
+        pass

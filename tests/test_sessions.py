@@ -11,12 +11,17 @@ import importlib.metadata
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import nox
 import nox.registry
 import pytest
+from nox.command import CommandFailed
 
-from build import envs
+from build import envs, plan
+from build.options import parse
+from targets.registry import all_targets
 from tests.conftest import ROOT
 
 
@@ -86,6 +91,93 @@ def _imports(path: Path) -> list[str]:
             assert not node.level, f"{path} imports relatively"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
     return found
+
+
+@functools.cache
+def _ours(*modules: str) -> frozenset[str]:
+    """Files of ours that modules import, directly or through others, inside functions too."""
+    found: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name)
+        if path is None or (file := path.relative_to(ROOT).as_posix()) in found:
+            continue
+        found.add(file)
+        waiting += [
+            name.rpartition(".")[0],
+            *(n for n in _all_imports(path) if n.split(".")[0] in ("build", "targets")),
+        ]
+    return frozenset(found)
+
+
+def _all_imports(path: Path) -> list[str]:
+    found: list[str] = []
+    package = path.relative_to(ROOT).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*start, *([node.module] if node.module else [])])
+            found += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+#: They carry and word what others decide.
+_DECIDE_NOTHING = {"build/errors.py", "build/log.py", "build/protocol.py", "build/shell.py"}
+
+
+@pytest.mark.parametrize("target", all_targets())
+def test_the_cache_key_follows_all_code_that_makes_an_artifact(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, seen = all_targets()[target], []
+    monkeypatch.setattr(plan, "_codes", {})
+    monkeypatch.setattr(plan, "code_hash", lambda paths: seen.extend(paths))
+    plan.code_of(facts)
+    reached = {f for f in _ours(facts.module, "build.worker") if (ROOT / f).read_text().strip().count("\n")}
+    assert len(reached) > 40
+    missing = {f for f in reached if not any(f == s or f.startswith(f"{s}/") for s in seen)}
+    assert missing - _DECIDE_NOTHING == set()
+
+
+def _named(line: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", line)[0].lower().replace("_", "-")
+
+
+@pytest.mark.parametrize("target", all_targets())
+def test_the_cache_key_follows_the_toolchain(target: str) -> None:
+    facts, seen = all_targets()[target], []
+    environment = SimpleNamespace(versions=lambda names: seen.extend(names))
+    record = SimpleNamespace(calibration=None, quantized=False, files={}, to_json=dict)
+    row = SimpleNamespace(target=facts, precision="fp32")
+    plan.artifact_key(row, record, environment, parse("build", (target,), []))  # type: ignore[arg-type]
+    pinned = {_named(line) for line in envs.requirements(facts.group)}
+    assert pinned <= set(seen)
+    # What makes the bytes and is no pin of the group: it comes with another package, as constraints.txt says.
+    with_them = {"litert": {"litert-converter"}, "ort_web": {"onnx-ir"}}
+    assert with_them.get(target, set()) <= set(facts.packages)
+    for name in facts.packages:
+        assert _is_here(name), f"{name} is no distribution: its version would always be 'absent'"
+
+
+def _is_here(name: str) -> bool:
+    """Whether the tests' environment, which holds every group, has a distribution."""
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def test_a_group_that_cannot_be_installed_ends_nox_with_its_own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    import noxfile
+
+    def run(*_: object, **__: object) -> None:
+        raise CommandFailed("Returned code 5")
+
+    monkeypatch.setattr(noxfile, "_exit_codes", [])
+    with pytest.raises(CommandFailed):
+        noxfile._python(cast(nox.Session, SimpleNamespace(run=run)), "-m", "ruff", group="lint")
+    assert noxfile._exit_codes == [5]
 
 
 def test_the_noxfile_is_read_whole() -> None:

@@ -18,6 +18,7 @@ from build.manifest import json_text
 from build.options import Options
 from build.plan import Row, program_folder
 from build.protocol import Worker, error_to_json
+from build.record import record_key
 from build.summary import error_line
 
 
@@ -25,6 +26,7 @@ class Blame(Build):
     """``reports`` has one entry per row that could be measured, by label."""
 
     worker_module = "build.blame.worker"
+    makes_artifacts = False
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -38,6 +40,7 @@ class Blame(Build):
         job = {
             "label": row.label,
             "program": str(program_folder(self.options.out, row.source)),
+            "record": record_key(self._records[row.source.name]),
             "target": row.target.name,
             "precision": row.precision,
             "keep_float": list(self.options.keep_float),
@@ -79,7 +82,7 @@ def _section(row: Mapping[str, Any], reports: Mapping[str, Any]) -> str:
 
 def session(argv: Sequence[str]) -> int:
     """The ``blame`` session."""
-    return run_session("blame", argv, blame)
+    return run_session("blame", argv, blame, empty={"reports": [], "failures": []})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from build.blame.measure import Lab
 from build.blame.report import to_json
 from build.errors import InputError, LoweringError
 from build.protocol import Emit, serve
-from build.record import PROGRAM, read_record
+from build.record import PROGRAM, read_record, unchanged
 from build.worker import refuse
 from targets import registry
 from targets.contract import Target
@@ -25,6 +25,11 @@ def handle(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]
         InputError: the program has nothing to measure; a kept node is none of its nodes.
         LoweringError: not one node could be measured.
     """
+    with unchanged(Path(job["program"]), job["record"]):
+        return _measure(target, job, emit)
+
+
+def _measure(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
     folder = Path(job["program"])
     record = read_record(folder)
     refuse(target, load_program(folder / PROGRAM), record, job["target"])
