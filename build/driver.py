@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from build import envs, manifest, superseded
-from build.cache import absent, clear_if_empty, lock, put_folder, staging, sweep
+from build.cache import absent, clear_if_empty, lock, put_folder, staging
 from build.envs import Environment
 from build.errors import (
     INTERRUPTED_EXIT,
@@ -28,10 +26,10 @@ from build.plan import Row, artifact_key, cached, captured, code_of, judged_as, 
 from build.protocol import Worker, error_to_json
 from build.record import ProgramRecord, read_record, record_key
 from build.sources import Source, sources
+from build.workers import Workers
 from targets.registry import TargetFacts, select
 
 CAPTURE_GROUP = "models"
-_ROOT = Path(__file__).resolve().parent.parent
 #: what to do when capture's process dies: no converter runs in it, so what was given took it along
 OWN_CODE = "What was given runs in plain PyTorch there: os._exit, a crash of native code or too little memory ends it."
 
@@ -50,11 +48,8 @@ class Build:
         self.expected: list[Row] = []
         self.results: dict[str, dict[str, Any]] = {}
         self._records: dict[str, ProgramRecord] = {}
-        self._workers: list[Worker] = []
+        self._workers = Workers(options.out)
         self._interrupted = False
-        self._guard = threading.Lock()
-        self._scratch = contextlib.ExitStack()
-        self._temporary: Path | None = None
 
     # ---- the run -------------------------------------------------------------------------------------------------
 
@@ -79,12 +74,9 @@ class Build:
                 self._lower(todo)
         except KeyboardInterrupt:
             self._interrupted = True
-            for worker in self._workers:
-                worker.kill()
+            self._workers.kill()
         finally:
-            for worker in self._workers:
-                worker.close()
-            self._scratch.close()
+            self._workers.close()
         if not options.dry_run:
             clear_if_empty(options.out, made)
         for row in self.expected:
@@ -107,7 +99,7 @@ class Build:
             try:
                 record = None if self.options.force else captured(self.options.out, source)
                 if record is None and not self.options.dry_run and environment is not None:
-                    worker = worker or self._worker("capture", environment, "build.capture")
+                    worker = worker or self._workers.start("capture", environment, "build.capture")
                     record = self._capture_one(source, worker)
             except Exception as error:  # one source's trouble costs no other
                 self._fail_source(source, error_to_json(error))
@@ -214,8 +206,7 @@ class Build:
                 self._interrupted = True
                 for task in tasks:
                     task.cancel()
-                for worker in self._workers:
-                    worker.kill()
+                self._workers.kill()
                 raise
 
     def _serve_target(self, group: Sequence[Row]) -> None:
@@ -232,7 +223,7 @@ class Build:
             if self._interrupted:
                 return
             try:
-                worker = worker or self._worker(facts.name, environment, self.worker_module, facts.name)
+                worker = worker or self._workers.start(facts.name, environment, self.worker_module, facts.name)
                 self.results[row.label] = self._build_one(row, worker, environment)
             except Exception as error:  # one row's trouble costs no other
                 if not self._interrupted:
@@ -265,7 +256,7 @@ class Build:
                     "keep_float": list(options.keep_float),
                     "auto_mixed": options.auto_mixed,
                     "max_metric_drop": options.max_metric_drop,
-                    "log": str(self._log(row.target.name)),
+                    "log": str(self._workers.log(row.target.name)),
                 }
                 value = self._submit(worker, job, row, folder)
                 # A full disk, or another build's program, says nothing about the artifact that is there: it stays.
@@ -295,32 +286,6 @@ class Build:
         return value
 
     # ---- small parts ---------------------------------------------------------------------------------------------
-
-    def _log(self, name: str) -> Path:
-        return self.options.out / "logs" / f"{name}.log"
-
-    def _worker(self, name: str, environment: Environment, module: str, *arguments: str) -> Worker:
-        with self._guard:
-            if self._temporary is None:  # converters' temporary files go where an abandoned build is swept up
-                sweep(self.options.out)
-                self._temporary = self._scratch.enter_context(staging(self.options.out))
-        worker = Worker(
-            [environment.python, "-m", module, *arguments],
-            log=self._log(name),
-            env={
-                "PYTHONPATH": str(_ROOT),
-                # Sums in PyTorch are taken in another order with other threads: references, ranges and the bytes made
-                # of them must not depend on --jobs or on this machine's cores.
-                "OMP_NUM_THREADS": "1",
-                "EDGEPORT_CACHE": str(self.options.out / "cache"),
-                "PYTHONUNBUFFERED": "1",
-                "TMPDIR": str(self._temporary),
-            },
-            name=name,
-        )
-        with self._guard:
-            self._workers.append(worker)
-        return worker
 
     @staticmethod
     def _bare(row: Row, status: str, error: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> dict[str, Any]:

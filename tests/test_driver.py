@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
+import jsonschema
 import pytest
 
 from build import __main__ as build_session
@@ -23,6 +24,7 @@ from build.options import Options, parse
 from build.protocol import Worker, error_to_json
 from build.record import CalibrationRecord, ProgramRecord
 from build.sources import sources
+from build.workers import Workers
 from targets.contract import Signature, Target
 from targets.registry import select
 from tests.conftest import ROOT
@@ -94,7 +96,7 @@ def _build(
     answer: Callable[[Mapping[str, Any]], dict[str, Any]],
     kind: type[driver.Build] = driver.Build,
 ) -> tuple[driver.Build, list[dict[str, Any]]]:
-    monkeypatch.setattr(kind, "_worker", lambda *_: _Stub(answer))
+    monkeypatch.setattr(Workers, "start", lambda *_: _Stub(answer))
     run = kind(options)
     return run, run.run()
 
@@ -208,6 +210,7 @@ def test_a_refused_source_takes_its_artifact_along(tmp_path: Path, monkeypatch: 
     assert (value["status"], value["error"]["message"]) == ("failed:capture", "not a program")
     assert [p.name for p in folder.iterdir()] == ["manifest.json"]
     assert value["files"] == []
+    jsonschema.validate(value, json.loads((ROOT / "build" / "manifest.schema.json").read_text()))
     assert (other / "model.onnx").exists()
 
 
@@ -277,9 +280,11 @@ def test_a_folder_that_was_there_stays(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("code", [*EXIT_CODES, "never-heard-of"])
-def test_a_row_that_failed_never_ends_with_0(code: str) -> None:
+def test_a_row_that_failed_never_ends_with_0(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"status": "failed:lower", "error": {"code": code}}
     assert manifest.exit_code([row]) == EXIT_CODES.get(code, 1) != 0
+    monkeypatch.setattr(manifest, "_SEVERITY", (4, 1))  # a kind of failure that was added, and not ranked
+    assert manifest.exit_code([row]) != 0
     assert manifest.exit_code([{"status": "failed:lower", "error": None}]) == 1
     assert manifest.exit_code([{"status": s, "error": None} for s in ("ok", "unavailable: no", "would-build")]) == 0
 
@@ -304,6 +309,25 @@ def test_one_rows_trouble_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mon
         ("ok", None),
     ]
     assert run.exit_code == 7
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_no_room_for_a_worker_still_gives_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_captured: bool
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise StorageError("cannot write below 'out': No space left on device")
+
+    options = _options(tmp_path, "--program", str(_program(tmp_path)), "--precisions", "fp32,fp16")
+    folder = _artifact(options.out, _record())
+    if is_captured:
+        monkeypatch.setattr(driver, "captured", lambda out, source: _record())
+    monkeypatch.setattr(Workers, "start", full)
+    run = driver.Build(options)
+    stage = "lower" if is_captured else "capture"
+    assert [(r["status"], r["error"]["code"]) for r in run.run()] == [(f"failed:{stage}", "storage")] * 2
+    assert run.exit_code == 7
+    assert (folder / "model.onnx").exists()
 
 
 _LEAVES = """
