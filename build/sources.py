@@ -21,6 +21,7 @@ _CAPTURE_CODE = (
     "build/program.py",
     "build/archive.py",
     "build/archive_writer.py",
+    "build/cache.py",
     "build/untrusted",
     "build/calls.py",
     "build/quantize/recognise.py",

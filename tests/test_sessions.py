@@ -21,6 +21,7 @@ from nox.command import CommandFailed
 
 from build import envs, plan
 from build.options import parse
+from build.sources import sources
 from targets.registry import all_targets
 from tests.conftest import ROOT
 
@@ -134,10 +135,26 @@ def test_the_cache_key_follows_all_code_that_makes_an_artifact(target: str, monk
     monkeypatch.setattr(plan, "_codes", {})
     monkeypatch.setattr(plan, "code_hash", lambda paths: seen.extend(paths))
     plan.code_of(facts)
-    reached = {f for f in _ours(facts.module, "build.worker") if (ROOT / f).read_text().strip().count("\n")}
-    assert len(reached) > 40
-    missing = {f for f in reached if not any(f == s or f.startswith(f"{s}/") for s in seen)}
-    assert missing - _DECIDE_NOTHING == set()
+    assert len(_ours(facts.module, "build.worker")) > 40
+    assert _not_followed(seen, facts.module, "build.worker") == set()
+
+
+@pytest.mark.parametrize("kind", ["model", "program"])
+def test_the_captures_key_follows_all_code_that_captures(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("build.sources.code_hash", lambda paths: seen.extend(paths))
+    (tmp_path / "net.pt2").write_bytes(b"")
+    named = "digits_cnn" if kind == "model" else str(tmp_path / "net.pt2")
+    sources(parse("build", ("ort_web",), [f"--{kind}", named]), {})
+    assert _not_followed(seen, "build.capture.__main__") == set()
+
+
+def _not_followed(seen: list[str], *modules: str) -> set[str]:
+    """Files that the modules reach and a key does not follow; a package's own one line decides nothing."""
+    reached = {f for f in _ours(*modules) if (ROOT / f).read_text().strip().count("\n")}
+    return {f for f in reached if not any(f == s or f.startswith(f"{s}/") for s in seen)} - _DECIDE_NOTHING
 
 
 def _named(line: str) -> str:
