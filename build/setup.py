@@ -9,10 +9,9 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from build import shell
-from build.errors import EdgeportError, InputError, MissingToolError
+from build.errors import EdgeportError, MissingToolError
 from build.log import fail, say
 
 
@@ -72,17 +71,16 @@ def setup(*, dry_run: bool = False) -> None:
     say("system packages are installed")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(message, remedy="nox gives what follows -- to every session: run setup in a call of its own.")
-
-
 def main(argv: list[str]) -> int:
     """``nox -s setup``."""
-    p = _Parser(prog="nox -s setup --", allow_abbrev=False, description="Install the system packages that are missing.")
+    about = "Install the system packages that are missing."
+    p = argparse.ArgumentParser(prog="nox -s setup --", allow_abbrev=False, description=about)
     p.add_argument("--dry-run", action="store_true", help="say what is missing, and install nothing")
+    raw, others = p.parse_known_args(argv)
+    if others:  # nox gives what follows -- to every session named before it
+        say(f"setup leaves {shlex.join(others)} to the sessions beside it")
     try:
-        setup(dry_run=p.parse_args(argv).dry_run)
+        setup(dry_run=raw.dry_run)
     except EdgeportError as error:
         fail(error)
         return error.exit_code

@@ -103,7 +103,7 @@ def test_the_worst_call_of_an_output_may_be_noise_alone() -> None:
 def test_no_file_of_ours_holds_what_json_does_not_have(tmp_path: Path) -> None:
     value = {"a": [math.inf, (1.5, -math.inf)], "b": {"c": math.nan}, "d": "inf"}
     write(tmp_path, value)
-    write_json(tmp_path / "summary.json", [value], None)
+    write_json(tmp_path / "summary.json", [value])
     clean = {"a": [None, [1.5, None]], "b": {"c": None}, "d": "inf"}
     assert json.loads((tmp_path / "manifest.json").read_text()) == clean
     assert json.loads((tmp_path / "summary.json").read_text())["artifacts"] == [clean]

@@ -96,7 +96,7 @@ def test_figures_that_are_no_number_are_null(tmp_path: Path) -> None:
     manifest.write(tmp_path, value)
     found = json.loads((tmp_path / manifest.MANIFEST).read_text(), parse_constant=refuse)
     assert found == {"outputs": {"y": {"max_rel": None, "cosine": None, "snr_db": [None, 1.0]}}}
-    summary.write_json(tmp_path / "s.json", [{"max_abs_diff": math.inf}], None)
+    summary.write_json(tmp_path / "s.json", [{"max_abs_diff": math.inf}])
     (row,) = json.loads((tmp_path / "s.json").read_text(), parse_constant=refuse)["artifacts"]
     assert row == {"max_abs_diff": None}
 
