@@ -44,7 +44,7 @@ _PIPELINE_CODE = (
 
 
 #: what every target's code computes with, besides its toolchain
-_PIPELINE_PACKAGES = ("numpy", "safetensors")
+_PIPELINE_PACKAGES = ("numpy", "safetensors", "torchao")
 
 
 @dataclass(frozen=True, kw_only=True)

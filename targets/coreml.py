@@ -124,7 +124,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     computed = None
     if precision(request.precision).quantized:
         program = quantized(program, request)
-        computed = arithmetic(program, request)
+        if precision(request.precision).activations != "float":
+            computed = arithmetic(program, request.keep_float)
     program = legalize(program, ("drop_derived_ranges", "functional_form"))
     notes = [*_mutation_notes(program), *growing_integers(program)]
     legal = _legal(program)

@@ -86,7 +86,8 @@ class Place:
         file.unlink(missing_ok=True)
         where = ["--program", str(self.program), "--out", str(self.out), "--json", str(file)]
         code = check.session([*where, "--budgets", str(self.budgets), *arguments])
-        return code, json.loads(file.read_text())["sections"][0] if file.exists() else None
+        found = json.loads(file.read_text())["sections"] if file.exists() else []
+        return code, found[0] if found else None
 
 
 @pytest.fixture

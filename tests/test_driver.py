@@ -228,7 +228,8 @@ def test_what_is_not_the_sources_fault_leaves_the_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     program = _program(tmp_path)
-    more = {"calibration": ["--calibration", str(program)], "dry-run": ["--dry-run"]}.get(why, [])
+    calibrated = ["--calibration", str(program), "--precisions", "fp32,int8-static"]
+    more = {"calibration": calibrated, "dry-run": ["--dry-run"]}.get(why, [])
     options = _options(tmp_path, "--program", str(program), *more)
     folder = _artifact(options.out, _record())
 
@@ -430,7 +431,7 @@ def test_a_file_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch: p
         return "0" * 64
 
     monkeypatch.setattr("build.sources.sha256_file", sha256)
-    more = [] if option == "--program" else [option, str(other)]
+    more = [] if option == "--program" else [option, str(other), "--precisions", "int8-static"]
     with pytest.raises(InputError, match=f"'{refused}': cannot be read: Permission denied"):
         sources(_options(tmp_path, "--program", str(program), *more), {})
 
@@ -438,9 +439,9 @@ def test_a_file_that_may_not_be_read_is_bad_input(tmp_path: Path, monkeypatch: p
 def test_a_circle_of_links_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    for option in ("--program", "--out", "--results"):
+    for option, session in (("--program", "build"), ("--out", "build"), ("--results", "check")):
         with pytest.raises(InputError, match=f"{option} .*: "):
-            parse("build", (_TARGET,), [option, str(tmp_path / "a" / "x.pt2")])
+            parse(session, (_TARGET,), [option, str(tmp_path / "a" / "x.pt2")])
 
 
 def test_names_below_out_are_not_those_of_sessions(tmp_path: Path) -> None:

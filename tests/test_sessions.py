@@ -165,7 +165,7 @@ def _named(line: str) -> str:
 def test_the_cache_key_follows_the_toolchain(target: str) -> None:
     facts, seen = all_targets()[target], []
     environment = SimpleNamespace(versions=lambda names: seen.extend(names))
-    record = SimpleNamespace(calibration=None, quantized=False, files={}, to_json=dict)
+    record = SimpleNamespace(calibration_at=lambda precision: None, files={}, to_json=dict)
     row = SimpleNamespace(target=facts, precision="fp32")
     plan.artifact_key(row, record, environment, parse("build", (target,), []))  # type: ignore[arg-type]
     pinned = {_named(line) for line in envs.requirements(facts.group)}

@@ -10,21 +10,18 @@ from build.legalize.marks import name_in
 from build.program import op_name
 from build.quantize.annotate import value_of
 from build.quantize.weighted import weight_of
-from targets.contract import Arithmetic, LowerRequest
-from targets.precisions import precision
+from targets.contract import Arithmetic
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def arithmetic(program: ExportedProgram, request: LowerRequest) -> Arithmetic | None:
-    """None at a precision whose values stay float.
+def arithmetic(program: ExportedProgram, keep_float: Collection[str]) -> Arithmetic:
+    """Of a program whose values were to be quantised but for the nodes in ``keep_float``.
 
     An op over a stored weight computes in integers where both its operands are dequantised; with a dequantised weight
     alone, it computes in floating point. A table is only looked up, and computes nothing.
     """
-    if precision(request.precision).activations == "float":
-        return None
     integers = 0
     floats: Counter[str] = Counter()
     for node in program.graph.nodes:
@@ -33,7 +30,7 @@ def arithmetic(program: ExportedProgram, request: LowerRequest) -> Arithmetic | 
             continue
         if _dequantized(value_of(node)):
             integers += 1
-        elif not _kept(node, request.keep_float):
+        elif not _kept(node, keep_float):
             floats[op_name(node)] += 1
     return Arithmetic(integers=integers, floats=dict(sorted(floats.items())))
 

@@ -87,7 +87,8 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     try:
         kept = Kept.mark(program, request.keep_float)
         program = quantized.quantized(program, request)
-        computed = arithmetic(program, request)
+        ranged = precision(request.precision).activations != "float"
+        computed = arithmetic(program, request.keep_float) if ranged else None
         program = weights_alone(legalize(program, rewrites))
     except EdgeportError:
         raise
