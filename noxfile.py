@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nox
+import nox.registry
 from nox.command import CommandFailed
 
 nox.needs_version = ">=2024.4.15"
@@ -35,6 +36,12 @@ def _leave_with_our_exit_code() -> None:
         os._exit(_exit_codes[0])
 
 
+def _sessions() -> str:
+    """The sessions that this command names: they share the options after --."""
+    words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    return " ".join(w for w in words if w in nox.registry.get())
+
+
 def _python(session: nox.Session, *arguments: str, group: str | None = None) -> None:
     """Run a module of ours, in a dependency group's environment or in nox's own (standard library only)."""
     python = sys.executable
@@ -42,7 +49,9 @@ def _python(session: nox.Session, *arguments: str, group: str | None = None) -> 
         if group is not None:
             found = session.run(sys.executable, "-m", "build.envs", group, silent=True, stderr=None, log=False)
             python = str(found).strip().splitlines()[-1]
-        session.run(python, *arguments, env={"PYTHONPATH": str(ROOT)}, stderr=None, log=False)
+        session.run(
+            python, *arguments, env={"PYTHONPATH": str(ROOT), "EDGEPORT_SESSIONS": _sessions()}, stderr=None, log=False
+        )
     except CommandFailed as error:
         code = re.search(r"\d+", str(error))
         _exit_codes.append(int(code[0]) if code else 1)

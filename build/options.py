@@ -15,6 +15,8 @@ from targets.precisions import PRECISIONS, precision
 
 DEFAULT_MODEL = "digits_cnn"
 DEFAULT_OUT = "out"
+#: names the sessions of one nox command, separated by spaces
+SESSIONS = "EDGEPORT_SESSIONS"
 _BUILDS = ("keep_float", "auto_mixed", "max_metric_drop", "strict", "min_delegated", "force", "dry_run")
 _JUDGES = ("budgets", "results", "choose")
 #: What a session would read and not use: whoever gives it expects it to count. ``--jobs`` and ``--trust`` say how to
@@ -22,7 +24,7 @@ _JUDGES = ("budgets", "results", "choose")
 _UNUSED = {
     "build": _JUDGES,
     "check": _BUILDS,
-    "blame": ("keep_float", "auto_mixed", "max_metric_drop", "strict", "min_delegated", *_JUDGES),
+    "blame": ("auto_mixed", "max_metric_drop", "strict", "min_delegated", *_JUDGES),
     "preflight": ("precisions", "calibration", *_BUILDS, *_JUDGES),
     "bundle": _BUILDS,
 }
@@ -173,10 +175,13 @@ def _refuse_empty(raw: argparse.Namespace) -> None:
 
 
 def _refuse_unused(session: str, raw: argparse.Namespace, made: argparse.ArgumentParser) -> None:
+    # nox hands the options of `nox -s build check -- --budgets b.toml` to both: one that uses them is enough.
+    named = {s.split("-")[0] for s in os.environ.get(SESSIONS, "").split()}
     unused = _UNUSED.get(session.split("-")[0], ())
     for name in unused:
-        if getattr(raw, name) != made.get_default(name):
-            others = ", ".join(s for s, not_used in _UNUSED.items() if name not in not_used)
+        users = [s for s, not_used in _UNUSED.items() if name not in not_used]
+        if getattr(raw, name) != made.get_default(name) and not named.intersection(users):
+            others = ", ".join(users)
             raise InputError(
                 f"--{name.replace('_', '-')} has no meaning in session {session}",
                 remedy=f"Leave it out, or give it to {others}.",

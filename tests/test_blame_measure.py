@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -221,7 +223,14 @@ def handled(monkeypatch: pytest.MonkeyPatch, made: Lab, keep: Sequence[str] = ()
     """What the worker answers for this lab's program and target."""
     monkeypatch.setattr(worker, "load_program", lambda path: made.program())
     monkeypatch.setattr(worker, "read_record", lambda folder: made.record)
-    job = {"program": str(made.folder), "target": "t", "precision": made.precision, "keep_float": list(keep)}
+    monkeypatch.setattr(worker, "unchanged", lambda folder, key: contextlib.nullcontext())
+    job = {
+        "program": str(made.folder),
+        "record": "",
+        "target": "t",
+        "precision": made.precision,
+        "keep_float": list(keep),
+    }
     return worker.handle(made.target, job, lambda stage: None)
 
 
@@ -289,13 +298,15 @@ def test_the_session_hands_kept_nodes_on_and_ends_with_the_errors_exit_code(tmp_
             jobs.append(job)
             return {"error": error_to_json(LoweringError("none of 4 nodes could be measured: odd"))}
 
-    found = Blame(options)._build_one(row, cast("Worker", Answering()), cast("Environment", None))
+    session = Blame(options)
+    session._records["m"] = cast("ProgramRecord", SimpleNamespace(to_json=dict))
+    found = session._build_one(row, cast("Worker", Answering()), cast("Environment", None))
     assert jobs[0]["keep_float"] == ["a", "b"]
     assert exit_code([found]) == 3
 
 
 def test_the_session_refuses_a_search() -> None:
-    with pytest.raises(InputError, match="--auto-mixed has no meaning here"):
+    with pytest.raises(InputError, match="--auto-mixed has no meaning in session blame"):
         blame(parse("blame", ("ort_web",), ["--auto-mixed", "--precision", "int8-static"]))
 
 

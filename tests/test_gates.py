@@ -13,7 +13,7 @@ import pytest
 from build import manifest, summary
 from build.attempt import Attempt
 from build.errors import GateError, InputError
-from build.options import parse
+from build.options import SESSIONS, parse
 from build.plan import Row, refusal
 from build.sources import Source
 from build.worker import _gates
@@ -50,7 +50,7 @@ def test_a_gate_on_the_metric_is_not_met_where_there_is_none() -> None:
     ("session", "arguments", "says"),
     [
         ("check", ["--max-metric-drop", "0.0"], "build"),
-        ("check", ["--keep-float", "a"], "build"),
+        ("check", ["--keep-float", "a"], "build, blame"),
         ("check", ["--strict"], "build"),
         ("check", ["--min-delegated", "3"], "build"),
         ("build", ["--budgets", __file__], "check, bundle"),
@@ -66,6 +66,15 @@ def test_an_option_that_a_session_would_not_use_is_refused(session: str, argumen
     with pytest.raises(InputError, match=f"{arguments[0]} has no meaning in session {session}") as caught:
         parse(session, ("ort_web",), arguments)
     assert caught.value.remedy == f"Leave it out, or give it to {says}."
+
+
+def test_sessions_of_one_command_share_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SESSIONS, "build-web check")
+    assert parse("build-web", ("ort_web",), ["--budgets", __file__]).budgets == Path(__file__)
+    assert parse("check", ("ort_web",), ["--strict"]).strict
+    monkeypatch.setenv(SESSIONS, "build-web preflight")
+    with pytest.raises(InputError, match="--budgets has no meaning in session build-web"):
+        parse("build-web", ("ort_web",), ["--budgets", __file__])
 
 
 def test_options_that_name_a_source_or_say_how_to_work_suit_every_session() -> None:

@@ -12,7 +12,7 @@ from build.cache import write_atomic
 from build.driver import Build
 from build.entry import main, run_session
 from build.envs import Environment
-from build.errors import ConverterCrash, InputError
+from build.errors import ConverterCrash
 from build.log import say
 from build.manifest import json_text
 from build.options import Options
@@ -56,13 +56,7 @@ class Blame(Build):
 
 
 def blame(options: Options) -> int:
-    """Measure, print a table per artifact, and write ``--json``.
-
-    Raises:
-        InputError: an option that measures nothing.
-    """
-    if options.auto_mixed:
-        raise InputError("blame measures one artifact: --auto-mixed has no meaning here", remedy="Give it to a build.")
+    """Measure, print a table per artifact, and write ``--json``."""
     run = Blame(options)
     rows = run.run()
     print("\n\n".join(_section(row, run.reports) for row in rows), flush=True)

@@ -15,7 +15,7 @@ from device_bench.report.data import Measured, Row
 from device_bench.report.marks import look
 from device_bench.report.scale import Scale, fitting
 from device_bench.report.svg import Frame, Safe, el, line, marker, number, picture, text, x_axis
-from device_bench.report.text import milliseconds
+from device_bench.report.text import fitted, milliseconds
 from device_bench.statistics import nearest_rank
 
 WIDTH = 400.0
@@ -97,8 +97,7 @@ def _row(row: Row, m: Measured, ordered: Sequence[int], x: Scale, top: float) ->
     picked = chosen(samples)
     over = len(ordered) - bisect_right(ordered, x.high * 1e6)
     figures = f"{milliseconds(m.p50_ms)} / {milliseconds(m.p95_ms)} ms"
-    room = 60 - len(figures)
-    label = row.label if len(row.label) <= room else f"{row.label[: room - 1]}…"
+    label = fitted(row.label, 62 - len(figures))
     parts = [
         marker(index, _LEFT + 5, top + 8, 4, f"m c{index}" + (" hollow" if m.emulated else "")),
         text(_LEFT + 14, top + 12, label, kind="t label"),

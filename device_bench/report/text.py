@@ -91,3 +91,31 @@ def count(number: int, one: str, many: str | None = None) -> str:
 def words(items: list[str]) -> str:
     """``a, b and c``."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+_NARROW = frozenset("fijlrtIJ!'(),-./:;[]\\| ")
+_WIDE = frozenset("mwMW@%")
+
+
+def fitted(words: str, room: float) -> str:
+    """A label cut so that it stays within ``room`` letters of average width, whatever letters it is made of.
+
+    Widths are DejaVu Sans's, the widest of the usual system fonts, rounded up; what is not ASCII may be square.
+    """
+    left = room
+    for place, letter in enumerate(words):
+        left -= _width(letter)
+        if left < 0:
+            kept = words[:place]
+            while kept and sum(map(_width, kept)) > room - _width("…"):
+                kept = kept[:-1]
+            return f"{kept}…"
+    return words
+
+
+def _width(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.85
+    if letter in _WIDE or not letter.isascii():
+        return 2.1
+    return 1.3 if letter.islower() or letter.isdigit() else 1.65

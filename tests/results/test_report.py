@@ -294,3 +294,12 @@ def test_budgets_that_are_none_are_an_error(tmp_path: Path) -> None:
     program.write_text(json.dumps({"budgets": [{"p95": 0.5}]}))
     with pytest.raises(InputError, match="unknown key p95"):
         rows_of(tmp_path, [value()])
+
+
+def test_a_label_is_cut_by_the_width_of_its_letters() -> None:
+    usual_label = "executorch int8-static, 2 threads, batch 16"
+    assert text.fitted(usual_label, 48) == usual_label
+    assert text.fitted("w" * 60, 48) == "w" * 21 + "…"
+    assert len(text.fitted("i" * 60, 48)) > 50
+    assert text.fitted("", 48) == ""
+    assert text.fitted("漢字" * 30, 10).endswith("…")
