@@ -39,7 +39,8 @@ def _leave_with_our_exit_code() -> None:
 def _sessions() -> str:
     """The sessions that this command names: they share the options after --."""
     words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
-    return " ".join(w for w in words if w in nox.registry.get())
+    named = re.split(r"[\s,=]+", " ".join([*words, os.environ.get("NOXSESSION", "")]))
+    return " ".join(w for w in named if w in nox.registry.get())
 
 
 def _python(session: nox.Session, *arguments: str, group: str | None = None) -> None:

@@ -22,7 +22,19 @@ from build.errors import (
 )
 from build.log import say
 from build.options import Options
-from build.plan import Row, artifact_key, cached, captured, code_of, judged_as, program_folder, refusal, rows, settle
+from build.plan import (
+    Row,
+    artifact_key,
+    cached,
+    captured,
+    code_of,
+    judged_as,
+    program_folder,
+    refusal,
+    rows,
+    settle,
+    whole,
+)
 from build.protocol import Worker, error_to_json
 from build.record import ProgramRecord, read_record, record_key
 from build.sources import Source, sources
@@ -126,7 +138,11 @@ class Build:
                         source, answer["error"], superseded.refused_itself(source, answer["error"], options)
                     )
                     return None
-                put_folder(folder, program_folder(out, source))
+                place = program_folder(out, source)
+                there = whole(place)
+                # The same once more stays where it is: another build may be reading it.
+                if there is None or record_key(there) != record_key(read_record(folder)):
+                    put_folder(folder, place)
             say(f"{source.name}: captured in {time.monotonic() - started:.1f} s")
             return read_record(program_folder(out, source))
 

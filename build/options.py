@@ -99,6 +99,9 @@ def parser(session: str, default_targets: tuple[str, ...]) -> argparse.ArgumentP
     gates.add_argument("--choose", choices=("smallest", "fastest"), default="smallest", help="what check ships")
     gates.add_argument("--trust", action="store_true", help="unpickle objects in a .pt2: RUNS CODE that the file holds")
     gates.add_argument("--debug", action="store_true", help="show tracebacks")
+    for action in p._actions:
+        if action.dest in _UNUSED.get(session.split("-")[0], ()):
+            action.help = argparse.SUPPRESS
     return p
 
 

@@ -140,14 +140,19 @@ def program_folder(out: Path, source: Source) -> Path:
 
 def captured(out: Path, source: Source) -> ProgramRecord | None:
     """The captured program, when it is whole and made from this very source."""
-    folder = program_folder(out, source)
-    if source.key is None or not folder.is_dir():
+    if source.key is None:
+        return None
+    record = whole(program_folder(out, source))
+    return record if record is not None and record.key == source.key else None
+
+
+def whole(folder: Path) -> ProgramRecord | None:
+    """The captured program in a folder, when all its files are what its record says."""
+    if not folder.is_dir():
         return None
     try:
         record = read_record(folder)
     except InputError:
-        return None
-    if record.key != source.key:
         return None
     try:
         with ThreadPoolExecutor() as pool:

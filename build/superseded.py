@@ -2,7 +2,7 @@
 
 A failed lowering replaces the artifact that was there by a manifest with the error; so does a refused source. But only
 where it is the source that was refused: an option that is wrong (calls that do not fit, a factory that was misspelt)
-says nothing about what was built without it. Standard library only.
+says nothing about what was built without it, nor does a --trust that was forgotten. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from build.sources import Source
 def refused_itself(source: Source, error: Mapping[str, Any], options: Options) -> bool:
     """Whether capture refused what the source is now: nothing of the machine's, and no other option's fault."""
     if error["code"] not in (InputError.code, UntrustedInputError.code):
+        return False
+    if not options.trust and "--trust" in (error.get("remedy") or ""):
         return False
     if options.data is not None or options.calibration is not None:
         return False  # they may be what did not fit

@@ -49,7 +49,8 @@ def _row(work: Work, device: str, cells: Sequence[Cell]) -> dict[str, Any]:
     platform = work.platform.PLATFORM
     p95, peak = _limits(work.options, platform, artifact.record.budgets)
     # A limit is of the call as the model's spec has it: the other points of a sweep over batches break none.
-    swept = len({p.batch for p in work.options.points}) > 1 or work.options.keep_p95_ms is not None
+    batches = {p.batch for p in work.options.points}
+    swept = len(batches) > 1 or (work.options.keep_p95_ms is not None and None not in batches)
     limit = None if swept else p95
     verdict = judge(measured, repeats=work.options.repeats, p95_ms=limit, peak_mb=peak, rules=work.options.rules)
     # Why times do not count, whatever limits there are: a verdict on memory alone leaves that out.

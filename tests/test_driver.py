@@ -19,7 +19,7 @@ from build import __main__ as build_session
 from build import check, driver, entry, manifest, plan, preflight, record, worker
 from build.blame import __main__ as blame
 from build.cache import put_folder
-from build.errors import EXIT_CODES, ConverterCrash, InputError, StorageError
+from build.errors import EXIT_CODES, ConverterCrash, InputError, StorageError, UntrustedInputError
 from build.options import Options, parse
 from build.protocol import Worker, error_to_json
 from build.record import CalibrationRecord, ProgramRecord
@@ -194,6 +194,41 @@ def test_an_artifact_of_another_program_is_not_there(tmp_path: Path) -> None:
         replace(mine, files={record.REFERENCE: "f" * 64}),
     ):
         assert plan.cached(row, other, options.out, "0" * 64) is None
+
+
+def test_the_same_program_captured_again_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another build may be reading it, and nothing that it read is of another program."""
+    options = _options(tmp_path, "--program", str(_program(tmp_path)), "--force")
+    place = options.out / "net" / "program"
+    _keep(place, _record())
+    before = (place / record.RECORD).stat().st_ino
+
+    def captures(sha256: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+        def answer(job: Mapping[str, Any]) -> dict[str, Any]:
+            if "source" not in job:
+                return _refuses(job)
+            text = json.dumps(_record(sha256=sha256).to_json())
+            (Path(job["directory"]) / record.RECORD).write_text(text)
+            return {"result": {}}
+
+        return answer
+
+    _build(options, monkeypatch, captures("a" * 64))
+    assert (place / record.RECORD).stat().st_ino == before
+    _build(options, monkeypatch, captures("b" * 64))
+    assert record.read_record(place).sha256 == "b" * 64
+
+
+def test_a_forgotten_trust_leaves_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pickled(job: Mapping[str, Any]) -> dict[str, Any]:
+        return {"error": error_to_json(UntrustedInputError("it holds pickled objects", remedy="Say so with --trust."))}
+
+    file = str(_program(tmp_path))
+    folder = _artifact(_options(tmp_path, "--program", file).out, _record())
+    _build(_options(tmp_path, "--program", file), monkeypatch, pickled)
+    assert (folder / "model.onnx").exists()
+    _build(_options(tmp_path, "--program", file, "--trust"), monkeypatch, pickled)
+    assert not (folder / "model.onnx").exists()
 
 
 # ---- what a refused source leaves ------------------------------------------------------------------------------------

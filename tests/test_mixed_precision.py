@@ -19,7 +19,7 @@ from build.plan import refusal, rows
 from build.record import ProgramRecord
 from build.sources import Source
 from build.verify.check import raise_losses
-from targets.contract import Signature
+from targets.contract import Arithmetic, Signature
 from targets.registry import select
 
 
@@ -35,6 +35,7 @@ class Trials:
 
     good: Callable[[tuple[str, ...]], bool]
     breaks: Callable[[tuple[str, ...]], Exception | None] = lambda keep: None
+    integers: Callable[[tuple[str, ...]], int] = lambda keep: 1
     made: list[tuple[str, ...]] = field(default_factory=list)
     target = record = folder = None
     precision = "int8-static"
@@ -51,7 +52,8 @@ class Trials:
         report = type(
             "Report", (), {"losses": () if self.good(keep) else ("lost",), "problems": (), "accuracy": accuracy}
         )
-        return Attempt(lowered=cast("Any", None), report=cast("Any", report), keep_float=keep)
+        lowered = type("Lowered", (), {"arithmetic": Arithmetic(integers=self.integers(keep))})
+        return Attempt(lowered=cast("Any", lowered), report=cast("Any", report), keep_float=keep)
 
 
 def searched(trials: Trials, measured: Sequence[Measured], tmp_path: Path, first: tuple[str, ...] = ()) -> Any:
@@ -72,6 +74,14 @@ def test_a_converter_that_breaks_in_one_trial_does_not_end_the_search(tmp_path: 
     keep, value = searched(trials, [measured("a", 30.0), measured("b", 35.0)], tmp_path)
     assert keep == ("b",)
     assert (value["found"], value["minimal"]) == (True, True)
+
+
+def test_all_in_float_is_no_answer(tmp_path: Path) -> None:
+    """It would be good, and int8 in name alone."""
+    trials = Trials(good=lambda keep: len(keep) == 2, integers=lambda keep: 2 - len(keep))
+    keep, value = searched(trials, [measured("a", 30.0), measured("b", 35.0)], tmp_path)
+    assert keep == ()
+    assert not value["found"]
 
 
 def test_a_broken_trial_is_in_the_manifest_with_its_words(tmp_path: Path) -> None:

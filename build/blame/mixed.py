@@ -145,7 +145,9 @@ def auto_mixed(
             trials.append({"keep_float": list(with_float(keep)), "error": in_words(error)})
             return False
         metric = made.report.accuracy.result()
-        good = not made.report.losses and not made.report.problems
+        computed = made.lowered.arithmetic
+        in_integers = computed is None or computed.integers > 0  # all in float would be good, and no such precision
+        good = in_integers and not made.report.losses and not made.report.problems
         trials.append(
             {"keep_float": list(with_float(keep)), "metric": metric.to_json() if metric else None, "enough": good}
         )

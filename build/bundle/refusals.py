@@ -12,8 +12,8 @@ from build import manifest as manifests
 from build.budgets import Verdict
 from build.bundle.measured import Measured
 from build.cache import list_files, sha256_file
-from build.plan import code_of, judged_as
-from build.record import REFERENCE, ProgramRecord
+from build.plan import outdated
+from build.record import ProgramRecord
 from targets.registry import TargetFacts
 
 
@@ -91,15 +91,9 @@ def item_refusals(item: Item, record: ProgramRecord) -> list[Refusal]:
     if value["program"] != record.sha256:
         what = f"{label} was made from another program (hash {value['program'][:12]})"
         found.append(Refusal(what=what, firm=True, remedy="Build again."))
-    judged = value.get("judged_by") or {}
-    if judged.get("reference") != record.files[REFERENCE]:
-        what = f"{label} was verified with other reference data than the program's: its evidence is old"
-        found.append(Refusal(what=what, remedy="Build again."))
-    if judged.get("record") != judged_as(record):
-        what = f"{label} was judged by other labels or limits than the program's: its evidence is old"
-        found.append(Refusal(what=what, remedy="Build again."))
-    if judged.get("code") != code_of(item.target):
-        what = f"{label} was built and verified by other code than this checkout's: its evidence is old"
+    old = outdated(value, record, item.target)
+    if old is not None:
+        what = f"{label}: {old}: its evidence is old"
         found.append(Refusal(what=what, remedy="Build again."))
     found += _file_refusals(item)
     found += [r for run in item.measured if (r := _measurement_refusal(item, run)) is not None]

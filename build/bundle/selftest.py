@@ -12,6 +12,7 @@ from build.errors import InputError
 from build.record import REFERENCE, CallRecord, ProgramRecord
 from build.untrusted.safetensors_header import TensorEntry, read_header
 from build.verify.check import limits_for
+from build.verify.compare import extent
 from targets.contract import TensorSpec
 from targets.precisions import PRECISIONS
 
@@ -26,6 +27,7 @@ _EVALUATION_CALLS = 4
 #: processor rounds otherwise, and a value that falls on the other side of a step moves by one.
 _QUANTISED_SLACK = 1.5
 _NUMPY = {"bool": "?", "float16": "<f2", "float32": "<f4", "float64": "<f8"}
+_FLOATS = ("float16", "float32", "float64")
 
 
 class Reference:
@@ -90,7 +92,8 @@ def write(reference: Reference, folder: Path, artifacts: Sequence[Mapping[str, A
     """
     record, files, calls = reference.record, {}, []
     quantized = any(PRECISIONS[m["precision"]].quantized for m in artifacts)
-    for number, call in enumerate(choose(reference, quantized=quantized)):
+    chosen = choose(reference, quantized=quantized)
+    for number, call in enumerate(chosen):
         rows: dict[str, list[dict[str, Any]]] = {"in": [], "out": []}
         for side, entry in reference.tensors(call):
             name = f"{FOLDER}/{number:03d}/{side}{len(rows[side])}.bin"
@@ -116,17 +119,47 @@ def write(reference: Reference, folder: Path, artifacts: Sequence[Mapping[str, A
         "bytes": "little-endian, C order",
         "rule": "|got - expected| <= atol + rtol*|expected| + scale*max|expected|; integers and booleans are equal",
         "calls": calls,
-        "tolerances": {f"{m['target']}/{m['precision']}": tolerances(record, m) for m in artifacts},
+        "tolerances": {
+            f"{m['target']}/{m['precision']}": tolerances(record, m, _outlying(reference, chosen)) for m in artifacts
+        },
     }
     files[FILE] = folder / FILE
     files[FILE].write_text(json.dumps(value, indent=1) + "\n")
     return files
 
 
-def tolerances(record: ProgramRecord, manifest: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _outlying(reference: Reference, calls: Sequence[CallRecord]) -> dict[str, float]:
+    """Floating outputs with outliers in one of the calls -> the largest extent (``build.verify.compare``)."""
+    import numpy as np
+
+    found: dict[str, float] = {}
+    for spec in reference.record.signature.outputs:
+        extents, outliers = [], False
+        for call in calls:
+            entry = reference.entry(call, "out", spec)
+            if entry.dtype not in _FLOATS:
+                break
+            values = np.frombuffer(reference.read(entry), dtype=_NUMPY[entry.dtype]).astype(np.float64)
+            extents.append(extent(values))
+            outliers = outliers or bool((np.abs(values[np.isfinite(values)]) > extents[-1]).any())
+        if outliers:
+            found[spec.name] = max(extents)
+    return found
+
+
+def tolerances(
+    record: ProgramRecord, manifest: Mapping[str, Any], outlying: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
     """``{output: {"atol", "rtol", "scale"}}`` of one artifact against PyTorch.
 
-    Empty for a quantised artifact that was never run: how far it is from PyTorch is not known.
+    The receiver's rule knows the largest value only. Where that is an outlier, the part relative to it is given as an
+    absolute one here, so that it lends no other element its tolerance.
+
+    Args:
+        outlying: output -> largest extent over the calls, where some value goes beyond it.
+
+    Returns:
+        Nothing for a quantised artifact that was never run: how far it is from PyTorch is not known.
     """
     precision = manifest["precision"]
     if PRECISIONS[precision].quantized:
@@ -135,7 +168,15 @@ def tolerances(record: ProgramRecord, manifest: Mapping[str, Any]) -> dict[str, 
     tolerance = limits_for(record, precision, None).tolerance
     assert tolerance is not None
     own = {"atol": tolerance.atol, "rtol": tolerance.rtol, "scale": tolerance.scale}
-    return {spec.name: own for spec in record.signature.outputs}
+    apart = {
+        name: {
+            "atol": tolerance.atol + tolerance.scale * most,
+            "rtol": tolerance.rtol + tolerance.scale,
+            "scale": 0.0,
+        }
+        for name, most in outlying.items()
+    }
+    return {spec.name: apart.get(spec.name, own) for spec in record.signature.outputs}
 
 
 def decisions(reference: Reference, artifacts: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:

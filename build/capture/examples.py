@@ -56,25 +56,22 @@ def examples_of(call: Call, signature: Signature) -> list[Example]:
     return found
 
 
-def _batch(signature: Signature) -> DynamicDim | int | None:
-    """The first axis of an input along which the outputs go too: dynamic ones before fixed ones."""
+def _batch(signature: Signature) -> DynamicDim | None:
+    """The first axis of an input along which the outputs go too, dynamic in both.
+
+    A fixed one may as well be frames or channels, of which a row is no example.
+    """
     first = [s.shape[0] for s in signature.inputs if s.shape]
-    symbols = {d.symbol for o in signature.outputs for d in o.shape if isinstance(d, DynamicDim)}
-    fixed = {o.shape[0] for o in signature.outputs if o.shape}
-    dynamic = (d for d in first if isinstance(d, DynamicDim) and d.symbol in symbols and d.offset == 0)
-    return next(dynamic, next((d for d in first if isinstance(d, int) and d in fixed), None))
+    symbols = {o.shape[0].symbol for o in signature.outputs if o.shape and isinstance(o.shape[0], DynamicDim)}
+    return next((d for d in first if isinstance(d, DynamicDim) and d.symbol in symbols and d.offset == 0), None)
 
 
-def _count(dim: DynamicDim | int, call: Call, signature: Signature) -> int:
-    if isinstance(dim, int):
-        return dim
+def _count(dim: DynamicDim, call: Call, signature: Signature) -> int:
     return example_sizes(signature, {n: tuple(t.shape) for n, t in call.inputs.items()})[dim.symbol]
 
 
-def _same(axis: DynamicDim | int, dim: DynamicDim | int) -> bool:
-    if isinstance(axis, DynamicDim) and isinstance(dim, DynamicDim):
-        return axis.symbol == dim.symbol and axis.offset == 0
-    return axis == dim
+def _same(axis: DynamicDim | int, dim: DynamicDim) -> bool:
+    return isinstance(axis, DynamicDim) and axis.symbol == dim.symbol and axis.offset == 0
 
 
 def _bytes(value: torch.Tensor, rows: int) -> Any:

@@ -106,7 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
             query = dict(parse_qsl(urlsplit(self.path).query))
             found = owner.next(query.get("tab"), query.get("page"))
             if found is None:
-                self._refuse(HTTPStatus.CONFLICT, "another page takes this run's measurements now: close this one")
+                self._refuse(
+                    HTTPStatus.CONFLICT,
+                    "this page takes this run's measurements no more: close it, or load the start page again",
+                )
             else:
                 self._json(found)
             return

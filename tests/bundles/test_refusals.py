@@ -65,6 +65,10 @@ SOFT: dict[str, tuple[Callable[[Path], object], str]] = {
     "unverified": (lambda o: change_manifest(o, "ort_web", status="unverified", error=_FAILED), "is not verified"),
     "old reference data": (lambda o: _judged(o, reference="e" * 64), "other reference data"),
     "old labels": (lambda o: _judged(o, record="e" * 64), "other labels or limits"),
+    "old calibration": (
+        lambda o: change_manifest(o, "ort_web", calibration={"sha256": "f" * 64, "calls": 1, "source": "calls"}),
+        "calibrated with other calls",
+    ),
     "old code": (lambda o: _judged(o, code="e" * 64), "other code than this checkout's"),
     "old program": (_captured, "the program was captured by other code"),
 }
