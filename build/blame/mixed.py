@@ -145,9 +145,7 @@ def auto_mixed(
             trials.append({"keep_float": list(with_float(keep)), "error": in_words(error)})
             return False
         metric = made.report.accuracy.result()
-        computed = made.lowered.arithmetic
-        in_integers = computed is None or computed.integers > 0  # all in float would be good, and no such precision
-        good = in_integers and not made.report.losses and not made.report.problems
+        good = not made.report.losses and not made.report.problems
         trials.append(
             {"keep_float": list(with_float(keep)), "metric": metric.to_json() if metric else None, "enough": good}
         )
@@ -156,4 +154,7 @@ def auto_mixed(
     chosen = smallest(ranked, enough) if ranked else None
     keep = chosen.nodes if chosen is not None else ()
     made = current[0][1] if current and set(current[0][0]) == set(keep) else make(keep)
+    computed = made.lowered.arithmetic
+    if chosen is not None and computed is not None and not computed.integers:
+        chosen, made = None, make(())  # with everything in float it is good, and of this precision in name alone
     return made, {"found": chosen is not None, "minimal": chosen is not None and chosen.minimal, "trials": trials}

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import jsonschema
@@ -180,6 +181,18 @@ def test_markdown_text_cannot_leave_its_cell(value: str) -> None:
         assert shown.strip("` ").replace(r"\|", "|") == value.strip("` ")
 
 
+def attributes(content: str) -> set[str]:
+    """The names of all attributes of a page's tags."""
+    found: set[str] = set()
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.update(name for name, _ in attrs)
+
+    Reader().feed(content)
+    return found
+
+
 def test_hostile_files_are_named_and_skipped_and_hostile_texts_stay_texts(tmp_path: Path) -> None:
     report = hostile_report(tmp_path)
     named = {p.path.rpartition("/")[2] for p in report.problems}
@@ -189,7 +202,7 @@ def test_hostile_files_are_named_and_skipped_and_hostile_texts_stay_texts(tmp_pa
     # The page's own tags and nothing else: no attribute that runs, no picture, one script.
     assert content.count("<script") == 1
     assert "<img" not in content
-    assert "onerror=" not in re.sub(r"&lt;img src=x onerror=alert\(1\)&gt;|&#34;&gt;", "", content)
+    assert not [name for name in attributes(content) if name.startswith("on")]
     assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\x00-\x08]", content)
     assert "7*7" in content
     jsonschema.validate(as_json.to_json(report), json.loads(as_json.SCHEMA.read_text()))
