@@ -25,6 +25,7 @@ KINDS = {
     "pooling to sizes that do not divide": "mobile:adaptive_uneven",
     "boolean attention masks": "mobile:sdpa_bool_mask",
     "one tensor returned twice": "mobile:alias_out",
+    "an integer constant as an output": "mobile:const_out",
     "outputs whose flattened names collide": "mobile:dict_out_collide",
     "a node named like a string argument": "desktop:name_trunc_clash",
     "type promotion between floats, integers and booleans": "mobile:mixed_dtype",

@@ -102,5 +102,6 @@ def check_width(inputs: Mapping[str, Array]) -> None:
             if lowest not in _INT32 or highest not in _INT32:
                 raise InputError(
                     f"input '{name}' holds values in {lowest}..{highest}, and OpenVINO's CPU plugin computes integers "
-                    "in 32 bits"
+                    "in 32 bits",
+                    remedy="Keep them within 32 bits, or compute that part outside the model.",
                 )

@@ -28,6 +28,31 @@ def float_borders(model: Any, signature: Signature) -> int:
     return count
 
 
+def wide_constants(model: Any, signature: Signature) -> int:
+    """Give outputs that are int64 constants their type back: the converter writes small ones down as int32.
+
+    Returns:
+        How many outputs were changed.
+    """
+    import numpy as np
+
+    count = 0
+    for definition in model.signatureDefs:
+        graph = model.subgraphs[definition.subgraphIndex]
+        for position, spec in enumerate(signature.outputs):
+            tensor = graph.tensors[int(graph.outputs[position])]
+            data = flatbuffer.buffer_bytes(model.buffers[tensor.buffer])
+            if spec.dtype != "int64" or tensor.type != DTYPES["int32"] or not data:
+                continue
+            values = np.frombuffer(data, np.int32).astype(np.int64)
+            builder = ShapeBuilder(model, graph, {})
+            wide = builder.raw_constant(values.tobytes(), flatbuffer.shape_of(tensor), DTYPES["int64"])
+            graph.tensors[wide].name = flatbuffer.text(tensor.name).encode() + b"/wide"
+            graph.outputs[position] = wide
+            count += 1
+    return count
+
+
 def _twin(builder: ShapeBuilder, graph: Any, index: int) -> int:
     """A float tensor of the same shape and name."""
     tensor = graph.tensors[index]

@@ -12,7 +12,7 @@ from build.errors import LoweringError
 from targets.contract import EntryPoint, Lowered, LowerRequest, Signature
 from targets.precisions import precision
 from targets.tflite import flatbuffer, half, wide
-from targets.tflite.borders import float_borders
+from targets.tflite.borders import float_borders, wide_constants
 from targets.tflite.check import check
 from targets.tflite.convert import is_dynamic, specialise, to_flatbuffer
 from targets.tflite.expressions import Fitter, candidates
@@ -167,6 +167,7 @@ def _enumerated(program: ExportedProgram, signature: Signature, rewrites: Sequen
 def _finish(made: _Made, request: LowerRequest) -> bytes:
     signature = request.signature
     float_borders(made.model, signature)
+    wide_constants(made.model, signature)
     names = [[s.name for s in signature.inputs], [s.name for s in signature.outputs]]
     for entry in made.entry_points:
         flatbuffer.name_signature(made.model, names, key=entry.name)
