@@ -19,6 +19,8 @@ from targets.contract import Lowered, LowerRequest, Runner, Target
 from targets.precisions import PRECISIONS
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from targets.contract import Array
 
 
@@ -38,7 +40,7 @@ class Maker:
     Attributes:
         folder: the captured program's.
         enter: told of each stage.
-        lowered: told of each artifact before it is run, with the peak memory so far in MiB.
+        lowered: told of each artifact before it is verified, with the peak memory of converting it in MiB.
     """
 
     target: Target
@@ -48,7 +50,9 @@ class Maker:
     enter: Callable[[str], None]
     lowered: Callable[[Lowered, float], None] = lambda lowered, peak: None
 
-    def request(self, directory: Path, keep_float: tuple[str, ...]) -> LowerRequest:
+    def request(
+        self, directory: Path, keep_float: tuple[str, ...], converted: Callable[[], None] = lambda: None
+    ) -> LowerRequest:
         """The request for this artifact, calibration data read."""
         return LowerRequest(
             model=self.record.name,
@@ -57,17 +61,29 @@ class Maker:
             directory=directory,
             calibration=calibration_calls(self.folder, self.record, self.precision),
             keep_float=keep_float,
+            converted=converted,
         )
 
-    def make(self, directory: Path, keep_float: tuple[str, ...], max_metric_drop: float | None) -> Attempt:
+    def make(
+        self,
+        directory: Path,
+        keep_float: tuple[str, ...],
+        max_metric_drop: float | None,
+        program: ExportedProgram | None = None,
+    ) -> Attempt:
         """Lower into an empty ``directory``, load, verify.
+
+        Args:
+            program: the program as loaded, where the caller has it already; it is no longer the caller's.
 
         Raises:
             EdgeportError: no artifact, or one that can't be run.
         """
         self.enter("lower")
-        lowered = self.target.lower(load_program(self.folder / PROGRAM), self.request(directory, keep_float))
-        self.lowered(lowered, peak_mb())
+        given = program or load_program(self.folder / PROGRAM)
+        peaks: list[float] = []
+        lowered = self.target.lower(given, self.request(directory, keep_float, lambda: peaks.append(peak_mb())))
+        self.lowered(lowered, peaks[-1] if peaks else peak_mb())
         if not keep_float and not self.record.quantized:
             require_integers(lowered, self.precision)
         self.enter("load")

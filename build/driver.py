@@ -9,15 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from build import envs, manifest, superseded
+from build import envs, manifest, outcomes, superseded
 from build.cache import absent, clear_if_empty, lock, put_folder, staging
 from build.envs import Environment
 from build.errors import (
     INTERRUPTED_EXIT,
     ConverterCrash,
-    EdgeportError,
     InputError,
-    InterruptedBuildError,
     StorageError,
 )
 from build.log import say
@@ -92,7 +90,7 @@ class Build:
         if not options.dry_run:
             clear_if_empty(options.out, made)
         for row in self.expected:
-            self.results.setdefault(row.label, self._lost(row))
+            self.results.setdefault(row.label, outcomes.lost(row, interrupted=self._interrupted))
         return [self.results[row.label] for row in self.expected]
 
     @property
@@ -112,6 +110,7 @@ class Build:
                 record = None if self.options.force else captured(self.options.out, source)
                 if record is None and not self.options.dry_run and environment is not None:
                     worker = worker or self._workers.start("capture", environment, "build.capture")
+                    self._prepare_workers()
                     record = self._capture_one(source, worker)
             except Exception as error:  # one source's trouble costs no other
                 self._fail_source(source, error_to_json(error))
@@ -119,6 +118,14 @@ class Build:
                 self._records[source.name] = record
         if worker is not None:
             worker.close()
+
+    def _prepare_workers(self) -> None:
+        """Let the first targets' processes import their toolchains while a program is captured."""
+        targets = {row.target.name: row.target for row in self.expected if row.unavailable is None}
+        for facts in list(targets.values())[: self.options.jobs]:
+            environment = envs.ready(facts.group)
+            if environment is not None:
+                self._workers.prepare(facts.name, environment, self.worker_module, facts.name)
 
     def _capture_one(self, source: Source, worker: Worker) -> ProgramRecord | None:
         options, out = self.options, self.options.out
@@ -172,7 +179,7 @@ class Build:
             record = self._records.get(row.source.name)
             refused = None if record is None else refusal(row, record, self.options)
             if row.unavailable is not None:
-                self.results[row.label] = self._bare(row, f"unavailable: {row.unavailable}")
+                self.results[row.label] = outcomes.bare(row, f"unavailable: {row.unavailable}")
             elif record is not None and refused is not None:
                 error = error_to_json(refused)
                 self.results[row.label] = self._failed(row, "input", error)
@@ -205,7 +212,7 @@ class Build:
     def _say_plan(self, todo: Sequence[Row]) -> None:
         for row in todo:
             say(f"would build {row.label}")
-            self.results[row.label] = self._bare(row, "would-build")
+            self.results[row.label] = outcomes.bare(row, "would-build")
 
     # ---- lower ---------------------------------------------------------------------------------------------------
 
@@ -301,31 +308,8 @@ class Build:
         manifest.write(folder, value)
         return value
 
-    # ---- small parts ---------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _bare(row: Row, status: str, error: Mapping[str, Any] | None = None, *, seconds: float = 0.0) -> dict[str, Any]:
-        value = {
-            "model": row.source.name,
-            "target": row.target.name,
-            "precision": row.precision,
-            "status": status,
-            "error": error,
-        }
-        return manifest.summary_row(value, cached=False, seconds=seconds)
-
     def _failed(self, row: Row, stage: str, error: Mapping[str, Any]) -> dict[str, Any]:
-        say(f"{row.label}: failed at {stage}")
-        if error.get("trace") and (self.options.debug or error["code"] == EdgeportError.code):
-            say(str(error["trace"]))
-        return self._bare(row, f"failed:{stage}", error)
-
-    def _lost(self, row: Row) -> dict[str, Any]:
-        """A row that nothing was said of: never passed over in silence."""
-        cause = "interrupted" if self._interrupted else "lost"
-        code = InterruptedBuildError.code if self._interrupted else EdgeportError.code
-        error = {"code": code, "message": f"not built: {cause}", "op": None, "source": None, "remedy": None}
-        return self._bare(row, f"failed:{cause}", error)
+        return outcomes.failed(row, stage, error, debug=self.options.debug)
 
 
 def default_targets(platform: str | None, facts: Mapping[str, TargetFacts]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import json
 import os
 import select
@@ -75,10 +76,22 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def serve(handle: Handler) -> NoReturn:
+def _import_while_idle(modules: Sequence[str]) -> None:
+    """Import one after the other until the first job is there. What is wrong with one, the job that needs it says."""
+    for name in modules:
+        if select.select([sys.stdin], [], [], 0)[0]:
+            return
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+
+
+def serve(handle: Handler, imports: Sequence[str] = ()) -> NoReturn:
     """The worker's side: answer jobs until stdin closes, then leave at once.
 
     Toolchains take seconds to tear down and some crash while doing it; everything that counts is on disk by then.
+
+    Args:
+        imports: modules that take long to import, for the time until the first job comes.
     """
     _end_with_parent()
     with os.fdopen(int(os.environ.pop(_PIPE)), "w") as events:
@@ -88,6 +101,7 @@ def serve(handle: Handler) -> NoReturn:
             events.flush()
 
         send(event="ready")
+        _import_while_idle(imports)
         for line in sys.stdin:
             job = json.loads(line)
             print(f"\n{_JOB} {job.get('label', '')}", flush=True)

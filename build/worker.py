@@ -50,7 +50,8 @@ def _build(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]
 
     try:
         enter("preflight")
-        refuse(target, load_program(folder / PROGRAM), record, job["target"])
+        program = load_program(folder / PROGRAM)
+        refuse(target, program, record, job["target"])
         maker = Maker(
             target=target,
             record=record,
@@ -59,7 +60,7 @@ def _build(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]
             enter=enter,
             lowered=lambda lowered, peak: value.update(_describe(said, lowered), lowering_peak_mb=peak),
         )
-        made = maker.make(directory, tuple(job["keep_float"]), job["max_metric_drop"])
+        made = maker.make(directory, tuple(job["keep_float"]), job["max_metric_drop"], program)
         if job["auto_mixed"] and PRECISIONS[job["precision"]].quantized and made.report.losses:
             enter("auto-mixed")
             made, value["auto_mixed"] = auto_mixed(maker, directory, made, job["max_metric_drop"])
@@ -186,7 +187,7 @@ def main() -> None:
     facts = registry.select([sys.argv[1]])[0]
     target = registry.load(facts)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    serve(lambda job, emit: build_artifact(target, job, emit))
+    serve(lambda job, emit: build_artifact(target, job, emit), facts.imports)
 
 
 if __name__ == "__main__":

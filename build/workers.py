@@ -17,6 +17,7 @@ class Workers:
     def __init__(self, out: Path) -> None:
         self._out = out
         self._all: list[Worker] = []
+        self._prepared: dict[str, Worker] = {}
         self._guard = threading.Lock()
         self._scratch = contextlib.ExitStack()
         self._temporary: Path | None = None
@@ -25,12 +26,26 @@ class Workers:
         """Where a worker's output goes."""
         return self._out / "logs" / f"{name}.log"
 
+    def prepare(self, name: str, environment: Environment, module: str, *arguments: str) -> None:
+        """Start the process that :meth:`start` will be asked for under this name, where none is prepared yet.
+
+        Raises:
+            StorageError: there is no room for it.
+        """
+        if name not in self._prepared:
+            worker = self.start(name, environment, module, *arguments)
+            worker.start()
+            self._prepared[name] = worker
+
     def start(self, name: str, environment: Environment, module: str, *arguments: str) -> Worker:
-        """A worker that runs a module of ours; its process starts with its first job.
+        """A worker that runs a module of ours; its process starts with its first job, if it was not prepared.
 
         Raises:
             StorageError: there is no room for converters' temporary files.
         """
+        prepared = self._prepared.pop(name, None)
+        if prepared is not None:
+            return prepared
         with self._guard:
             if self._temporary is None:  # where an abandoned build is swept up
                 sweep(self._out)
@@ -60,6 +75,8 @@ class Workers:
 
     def close(self) -> None:
         """End every process, and remove what they left in their temporary folder."""
+        for worker in self._prepared.values():
+            worker.kill()  # there was no job for it, and it may be in the middle of an import
         for worker in self._all:
             worker.close()
         self._scratch.close()

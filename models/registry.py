@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +95,10 @@ def load(name: str) -> ModelSpec:
 
 
 def _installed(package: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version  # an unchanged build does without
+
     try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        version(package)
+    except PackageNotFoundError:
         return False
     return True

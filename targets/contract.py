@@ -5,7 +5,7 @@ Nothing here imports torch or a toolchain at run time, so any process can read i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -35,6 +35,11 @@ class DynamicDim:
 
 
 Dim = int | DynamicDim
+
+
+def shape_at(shape: Sequence[Dim], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """A declared shape at concrete sizes of its root symbols."""
+    return tuple(d if isinstance(d, int) else d.scale * sizes[d.symbol] + d.offset for d in shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +136,8 @@ class LowerRequest:
         keep_float: names of nodes of the program that stay in floating point at a quantised precision: the op's
             arithmetic, its weights, and the value that comes out, up to the next op that is not mere passing on
             (see ``build.quantize.regions``). A name that the target cannot keep is an error, never passed over.
+        converted: for a target that runs its files while it lowers: to be called when they are made, before they run.
+            What lowering takes (memory, at its peak) is taken then, after ``lower`` otherwise.
     """
 
     model: str
@@ -139,6 +146,7 @@ class LowerRequest:
     directory: Path
     calibration: Sequence[Mapping[str, Array]] = ()
     keep_float: tuple[str, ...] = ()
+    converted: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,11 +221,14 @@ class Target(Protocol):
     REWRITES: Sequence[str]
 
     def preflight(self, program: ExportedProgram, signature: Signature) -> list[Finding]:
-        """What this target cannot take, and what will be done about each. Needs torch only, takes seconds."""
+        """What this target cannot take, and what will be done about each.
+
+        Needs torch only, takes seconds, and changes nothing of the program: the same one is lowered next.
+        """
         ...
 
     def lower(self, program: ExportedProgram, request: LowerRequest) -> Lowered:
-        """Convert. ``program`` is freshly loaded for this call and may be mutated; it is not legalised yet.
+        """Convert. ``program`` is this call's own and may be mutated; it is not legalised yet.
 
         Raises:
             LoweringError: with the op, its source line and the way out.

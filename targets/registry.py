@@ -30,6 +30,7 @@ class TargetFacts:
     unbounded: bool
     precisions: Mapping[str, str]
     code: tuple[str, ...]
+    imports: tuple[str, ...]
 
     def unavailable(self, precision: str) -> str | None:
         """Why this target has no such precision; None when it has."""
@@ -52,6 +53,7 @@ def all_targets() -> dict[str, TargetFacts]:
             unbounded=row["unbounded"],
             precisions=row["precisions"],
             code=(row["module"].replace(".", "/") + ".py", *row.get("code", ())),
+            imports=tuple(row.get("imports", ())),
         )
     return found
 

@@ -24,6 +24,8 @@ from build import envs
 from targets.registry import all_targets
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Compiled modules are kept, as Python does by default: without, half of an unchanged rebuild is compiling them anew.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | {"PYTHONPATH": str(ROOT)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ def timed(command: Sequence[str | Path], *, log: Path) -> Timed:
         process = subprocess.Popen(
             [str(c) for c in command],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT,
             stdout=stream,
             stderr=stream,
         )

@@ -76,6 +76,12 @@ def build_in(root: Path, out: Path, *arguments: str, session: str = "build", mod
     )
 
 
+@pytest.fixture
+def one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This interpreter serves every dependency group."""
+    monkeypatch.setenv("EDGEPORT_PYTHON", sys.executable)
+
+
 @pytest.fixture(scope="session")
 def shared_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One output folder for tests that only read what a build of the digits model made."""

@@ -7,8 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import sympy
+import torch
+from torch.export import Dim
 
-from targets.registry import all_targets
+from build.program import content_hash, signature_of
+from targets.registry import all_targets, load
+from targets.xnnpack.ranges import shape_environments
 from tests.conftest import NOX_PYTHON, ROOT, environment
 
 _MODULE = """
@@ -83,3 +88,32 @@ def test_a_program_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) 
     assert "== digits_cnn" in done.stdout
     assert "error: broken: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class _Writes(torch.nn.Module):
+    """A program with what a pre-flight might rewrite in order to look at it: in-place ops, a derived dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        y = x.reshape(x.shape[0] // 4, 4, 3)
+        return y.mul_(2).median(1).values + self.count
+
+
+@pytest.mark.parametrize("name", list(all_targets()))
+def test_a_preflight_changes_nothing_of_the_program_that_is_lowered_next(name: str) -> None:
+    example = (torch.ones(20, 3),)
+    program = torch.export.export(_Writes(), example, dynamic_shapes={"x": {0: 4 * Dim("fours", min=1, max=16)}})
+    (environment,) = shape_environments(program.graph_module)
+
+    def state() -> object:
+        ranges = {str(k): v for k, v in environment.var_to_range.items() if isinstance(k, sympy.Symbol)}
+        return content_hash(program), ranges, dict(environment.replacements), [n.name for n in program.graph.nodes]
+
+    before = state()
+    target = load(all_targets()[name])
+    target.preflight(program, signature_of(program))
+    assert state() == before

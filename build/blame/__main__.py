@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from build import outcomes
 from build.blame.report import text
 from build.cache import write_atomic
 from build.driver import Build
@@ -52,7 +53,7 @@ class Blame(Build):
         if "error" in answer:
             return self._failed(row, "blame", answer["error"])
         self.reports[row.label] = answer["result"]
-        return self._bare(row, "ok", seconds=time.monotonic() - started)
+        return outcomes.bare(row, "ok", seconds=time.monotonic() - started)
 
 
 def blame(options: Options) -> int:

@@ -60,4 +60,4 @@ def _measure(target: Target, job: Mapping[str, Any], emit: Emit) -> dict[str, An
 if __name__ == "__main__":
     facts = registry.select([sys.argv[1]])[0]
     module = registry.load(facts)
-    serve(lambda job, emit: handle(module, job, emit))
+    serve(lambda job, emit: handle(module, job, emit), facts.imports)

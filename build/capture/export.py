@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import InputError
 from build.program import source_of, user_inputs
-from targets.contract import DynamicDim
+from targets.contract import shape_at
 
 if TYPE_CHECKING:
     import torch
@@ -194,7 +194,4 @@ def example_shapes(program: ExportedProgram) -> dict[str, tuple[int, ...]]:
 
     signature = signature_of(program)
     roots = {s: max(lo, 2) if hi is None or hi >= 2 else lo for s, (lo, hi) in signature.dynamic_symbols.items()}
-    return {
-        spec.name: tuple(d.scale * roots[d.symbol] + d.offset if isinstance(d, DynamicDim) else d for d in spec.shape)
-        for spec in signature.inputs
-    }
+    return {spec.name: shape_at(spec.shape, roots) for spec in signature.inputs}

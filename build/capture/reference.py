@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from build.capture.sizes import SizePoint, shape_at
+from build.capture.sizes import SizePoint
 from build.errors import InputError
 from build.program import op_name, op_nodes
 from build.record import CallRecord
-from targets.contract import Signature, TensorSpec
+from targets.contract import Signature, TensorSpec, shape_at
 
 if TYPE_CHECKING:
     import torch

@@ -72,8 +72,3 @@ def size_points(
         unique.setdefault(tuple(sorted(point.sizes.items())), point)
     unique.pop(tuple(sorted(example.items())), None)
     return list(unique.values())
-
-
-def shape_at(shape: Sequence[int | DynamicDim], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """A declared shape at concrete root sizes."""
-    return tuple(d if isinstance(d, int) else d.scale * sizes[d.symbol] + d.offset for d in shape)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from build.legalize import legalize
 from build.program import signature_of
 from build.quantize.regions import check_names, float_values, packet
-from targets.contract import DynamicDim, Signature
+from targets.contract import DynamicDim, Signature, shape_at
 
 if TYPE_CHECKING:
     import torch
@@ -159,9 +159,8 @@ def example_inputs(signature: Signature, like: Mapping[str, Array] | None = None
             value = torch.from_numpy(np.zeros([d if isinstance(d, int) else 1 for d in tensor.shape], tensor.dtype))
         else:
             value = _tensor(like[tensor.name])
-        for axis, dim in enumerate(tensor.shape):
-            if isinstance(dim, DynamicDim):
-                size = dim.scale * sizes[dim.symbol] + dim.offset
+        for axis, size in enumerate(shape_at(tensor.shape, sizes)):
+            if isinstance(tensor.shape[axis], DynamicDim):
                 value = value.index_select(axis, torch.arange(size) % value.shape[axis])
         tensors.append(value.contiguous())
     return tensors

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from targets.contract import DynamicDim, Signature, TensorSpec
+from targets.contract import DynamicDim, Signature, TensorSpec, shape_at
 
 if TYPE_CHECKING:
     from targets.contract import Array
@@ -59,7 +59,7 @@ def _listed(spec: TensorSpec, roots: Mapping[str, tuple[int, int | None]]) -> li
     shapes = []
     for sizes in itertools.product(*ranges):
         at = dict(zip(symbols, sizes, strict=True))
-        shapes.append([d if isinstance(d, int) else d.scale * at[d.symbol] + d.offset for d in spec.shape])
+        shapes.append(list(shape_at(spec.shape, at)))
     return shapes
 
 

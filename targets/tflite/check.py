@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from build.errors import EdgeportError, LoweringError
 from build.program import call, op_name, source_of
-from targets.contract import Signature
+from targets.contract import Signature, shape_at
 from targets.tflite.blame import REMEDY, maker_of, runtime_error
-from targets.tflite.convert import shape_at
 from targets.tflite.runner import LiteRtRunner
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from build.errors import LoweringError
 from build.legalize.core import legalize
 from build.legalize.marks import name_in
 from build.program import is_torchs, op_name, op_nodes, source_of, user_outputs
-from targets.contract import Dim, DynamicDim, Signature
+from targets.contract import DynamicDim, Signature, shape_at
 from targets.diagnosis import packet
 from targets.tflite.blame import node_named
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 Sizes = Mapping[str, int]
+
+# litert-torch reads it when it is imported, by whomever: no progress bars in the log.
+os.environ.setdefault("LITERT_TORCH_SHOW_PROGRESS", "n")
 
 _REMEDY = "Replace this op in the model, or choose another target for it."
 
@@ -32,16 +35,6 @@ class _ConverterSignature:
 
     name: str
     flat_arg_names: list[str]
-
-
-def size_at(dim: Dim, sizes: Sizes) -> int:
-    """A dimension's size when its root symbol has the given size."""
-    return dim if isinstance(dim, int) else dim.scale * sizes[dim.symbol] + dim.offset
-
-
-def shape_at(shape: Sequence[Dim], sizes: Sizes) -> tuple[int, ...]:
-    """A shape at fixed sizes of its root symbols."""
-    return tuple(size_at(d, sizes) for d in shape)
 
 
 def is_dynamic(signature: Signature) -> bool:
@@ -129,7 +122,6 @@ def to_flatbuffer(
     Raises:
         LoweringError: with the op and the source line that the converter stopped at.
     """
-    prepare_environment()
     legal = {key: legalize(functional(p), rewrites) for key, p in programs.items()}
     try:
         with _quiet(), _constants_kept():
@@ -172,11 +164,6 @@ def _name_after_nodes(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         name = name_in(node.meta.get("stack_trace"))
         node.meta["nn_module_stack"] = {"node": ("", name or "edgeport")}
-
-
-def prepare_environment() -> None:
-    """Settings litert-torch reads when it is imported: no progress bars."""
-    os.environ.setdefault("LITERT_TORCH_SHOW_PROGRESS", "n")
 
 
 @contextlib.contextmanager

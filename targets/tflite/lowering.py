@@ -22,6 +22,7 @@ from targets.tflite.products import part_products_from_dequantize
 from targets.tflite.quantized import Recipe
 from targets.tflite.runner import count_coverage
 from targets.tflite.structure import CannotGeneralise, NeedsLargest
+from targets.trials import largest_trial
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -73,7 +74,8 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             made = _convert(program, signature, rewrites, keep)
             unquantized, computed = recipe.apply(made.model)
             content = _finish(made, request)
-            check(content, given, signature, _check_points(signature, made), request.precision, quantized)
+            request.converted()
+            check(content, given, signature, _check_points(given, signature, made), request.precision, quantized)
         except LoweringError as error:
             # What the wide form meets is told: the narrow one is a makeshift.
             first = first or error
@@ -237,8 +239,8 @@ def choose_points(signature: Signature) -> list[dict[str, int]]:
     return points
 
 
-def _check_points(signature: Signature, made: _Made) -> list[Mapping[str, int]]:
-    """Sizes to check at: the bounds, and sizes that nothing was converted at."""
+def _check_points(program: ExportedProgram, signature: Signature, made: _Made) -> list[Mapping[str, int]]:
+    """Sizes to check at: the bounds as far as a trial goes, and sizes that nothing was converted at."""
     if not is_dynamic(signature):
         return [{}]
     if len(made.entry_points) > 1:
@@ -246,7 +248,8 @@ def _check_points(signature: Signature, made: _Made) -> list[Mapping[str, int]]:
     bounds = signature.dynamic_symbols
     seen = {v for p in choose_points(signature) for v in p.values()}
     low = {s: lo for s, (lo, _) in bounds.items()}
-    high = {s: min(_CHECKED if hi is None else hi, max(lo, _CHECKED)) for s, (lo, hi) in bounds.items()}
+    most = {s: min(_CHECKED if hi is None else hi, max(lo, _CHECKED)) for s, (lo, hi) in bounds.items()}
+    high = largest_trial(program, low, most)
     middle = {s: next((v for v in range((low[s] + high[s]) // 2, high[s]) if v not in seen), low[s]) for s in bounds}
     points = [low, high, middle]
     if len(bounds) > 1:

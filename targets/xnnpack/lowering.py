@@ -1,11 +1,11 @@
-"""Program to ``.pte``: legalise, partition, keep the ranges, write, then load it once and run it at its bounds."""
+"""Program to ``.pte``: legalise, partition, keep the ranges, write, then load it once and try it."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,9 @@ from build.errors import EdgeportError, InputError, LoweringError, UnsupportedEr
 from build.legalize import legalize
 from build.legalize.marks import Kept
 from build.quantize.arithmetic import arithmetic
-from targets.contract import Coverage, Dim, Lowered, LowerRequest, Signature
+from targets.contract import Coverage, Lowered, LowerRequest, Signature, shape_at
 from targets.precisions import precision
+from targets.trials import largest_trial
 from targets.xnnpack import coverage, diagnosis, partition, preflight, quantized, ranges
 from targets.xnnpack.runner import ExecuTorchRunner
 from targets.xnnpack.weights import weights_alone
@@ -129,10 +130,11 @@ def _attempt(program: ExportedProgram, request: LowerRequest, kept: Kept, *, wit
         raise diagnosis.error_for(program, missing, f"the runtime has no kernel {', '.join(missing)}")
     path = request.directory / FILE
     path.write_bytes(converted.data)
+    request.converted()
     try:
         runner = ExecuTorchRunner(path, request.signature)
         _check_ranges(program, request.signature, runner)
-        _run_at_bounds(request.signature, runner)
+        _run_at_bounds(program, request.signature, runner)
     except VerificationError as error:
         path.unlink()
         raise diagnosis.error_for(program, [], error.message) from error
@@ -229,28 +231,22 @@ def _check_ranges(program: ExportedProgram, signature: Signature, runner: ExecuT
         )
 
 
-def _run_at_bounds(signature: Signature, runner: ExecuTorchRunner) -> None:
-    """Run at the lower and at the upper bound of every dynamic dimension.
+def _run_at_bounds(program: ExportedProgram, signature: Signature, runner: ExecuTorchRunner) -> None:
+    """Run at the lower bound of every dynamic dimension, and at the upper one as far as a trial goes.
 
     Any values will do: zeros first (an index into any table), then ones (a divisor of integers).
     """
-    for end in (0, 1) if signature.dynamic_symbols else (0,):
+    low = {symbol: lo for symbol, (lo, _) in signature.dynamic_symbols.items()}
+    high = {symbol: hi or 0 for symbol, (_, hi) in signature.dynamic_symbols.items()}
+    for sizes in (low, largest_trial(program, low, high)) if low else (low,):
         try:
-            runner.run(_filled(signature, end, 0))
+            runner.run(_filled(signature, sizes, 0))
         except VerificationError:
-            runner.run(_filled(signature, end, 1))
+            runner.run(_filled(signature, sizes, 1))
 
 
-def _filled(signature: Signature, end: int, value: int) -> dict[str, Array]:
-    """Inputs full of ``value`` at the lower (``end`` 0) or upper (1) bound."""
+def _filled(signature: Signature, sizes: Mapping[str, int], value: int) -> dict[str, Array]:
+    """Inputs full of ``value`` at the given sizes of the root symbols."""
     import numpy as np
 
-    symbols = signature.dynamic_symbols
-
-    def size(dim: Dim) -> int:
-        if isinstance(dim, int):
-            return dim
-        root = symbols[dim.symbol][end]
-        return dim.scale * (root or 0) + dim.offset
-
-    return {s.name: np.full([size(d) for d in s.shape], value, dtype=s.dtype) for s in signature.inputs}
+    return {s.name: np.full(shape_at(s.shape, sizes), value, dtype=s.dtype) for s in signature.inputs}
