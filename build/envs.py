@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from build import shell
 from build.cache import lock, write_atomic
@@ -48,9 +49,15 @@ def _normal(name: str) -> str:
     return name.lower().replace("_", "-").replace(".", "-")
 
 
+@functools.cache
+def _groups(text: str) -> Mapping[str, Any]:
+    groups: dict[str, Any] = tomllib.loads(text)["dependency-groups"]
+    return groups
+
+
 def requirements(group: str) -> list[str]:
     """The pins of a dependency group in pyproject.toml, included groups resolved."""
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    groups = _groups((ROOT / "pyproject.toml").read_text())
 
     def expand(name: str) -> list[str]:
         lines: list[str] = []

@@ -39,6 +39,7 @@ _PIPELINE_CODE = (
     "targets/registry.py",
     "targets/checks.py",
     "targets/diagnosis.py",
+    "targets/trials.py",
     "targets/widths.py",
 )
 
@@ -209,14 +210,16 @@ def outdated(value: Mapping[str, Any], record: ProgramRecord, target: TargetFact
     return None
 
 
-_codes: dict[str, str] = {}
+#: hashes of code read by this process
+_codes: dict[tuple[str, ...], str] = {}
 
 
 def code_of(target: TargetFacts) -> str:
     """Hash of the code that decides what a target's artifacts are and how they are judged."""
-    if target.name not in _codes:
-        _codes[target.name] = code_hash([*target.code, *_PIPELINE_CODE])
-    return _codes[target.name]
+    for paths in (target.code, _PIPELINE_CODE):
+        if paths not in _codes:  # hundreds of files are read
+            _codes[paths] = code_hash(paths)
+    return key_of(target=_codes[target.code], pipeline=_codes[_PIPELINE_CODE])
 
 
 def cached(row: Row, record: ProgramRecord, out: Path, key: str) -> Mapping[str, object] | None:

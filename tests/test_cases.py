@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from targets.registry import all_targets
-from tests.cases.__main__ import bare_outcome, below_aim, inexpressible
+from tests.cases import __main__ as cases
+from tests.cases.__main__ import below_aim, inexpressible
+from tests.cases.bare import OUTCOMES, run_bare
 from tests.cases.run import GOOD, case_names, run_case
 
 #: kind of fault -> a case that shows it and that every target can express
@@ -63,10 +67,39 @@ def test_reasons_are_given_for_cases_that_exist() -> None:
             assert why
 
 
-def test_what_was_not_recorded_of_a_bare_converter_is_said_so() -> None:
-    assert bare_outcome("desktop:activations", "litert", {}) == "not recorded"
-    assert bare_outcome("desktop:activations", "coreml", {}) == "fine"
-    assert bare_outcome("desktop:x", "coreml", {"x": {"raw": {"coreml": "silent-wrong"}}}) == "silent-wrong"
+def test_what_the_bare_converters_do_is_recorded_for_every_case() -> None:
+    outcomes = cases.recorded()
+    assert set(outcomes) == set(all_targets())
+    for target, rows in outcomes.items():
+        assert set(rows) == set(case_names()), target
+        assert set(rows.values()) <= OUTCOMES
+
+
+@pytest.mark.parametrize(
+    ("case", "target"),
+    [
+        ("mobile:conv_flatten_dynbatch", "executorch"),
+        ("mobile:int_remainder", "executorch"),
+        ("mobile:dict_out_collide", "litert"),
+        ("desktop:kw_sub_alpha", "coreml"),
+        ("desktop:kw_sub_alpha", "openvino"),
+        ("desktop:kw_sub_alpha", "ort_web"),
+    ],
+)
+def test_the_record_is_what_a_bare_converter_does(case: str, target: str) -> None:
+    assert run_bare(case, target).status == cases.recorded()[target][case]
+
+
+def test_a_selection_run_again_keeps_the_rest_of_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "_BARE", tmp_path / "bare.json")
+    for status, names in (("fine", ("a", "b")), ("silent-wrong", ("b",))):
+        cases.record([{"target": "ort_web", "case": n, "status": status} for n in names])
+    assert cases.recorded() == {"ort_web": {"a": "fine", "b": "silent-wrong"}}
+    row = {"target": "ort_web", "status": "correct", "detail": ""}
+    text = cases.report([row | {"case": "b"}, row | {"case": "c"}])
+    assert "correct < silent-wrong" in text
+    assert "correct < not recorded" in text
+    assert "ort_web, bare: 1 silent-wrong, 1 not recorded" in text
 
 
 def test_too_few_correct_cases_are_below_the_aim() -> None:

@@ -176,15 +176,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--target", required=True)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only-bad", action="store_true", help="print only the cases that are not correct")
+    parser.add_argument("--bare", action="store_true", help="run the bare converter instead of ours")
     parser.add_argument("--exact", action="store_true", help="the names given are whole")
     parser.add_argument("cases", nargs="*", help="mobile:NAME, desktop:NAME, or a part of a name; default: all")
     options = parser.parse_args(argv)
     names = [n for n in case_names() if not options.cases or any(c in n for c in options.cases)]
     if options.exact:
         names = [n for n in options.cases if n in case_names()]
+    run = run_case
+    if options.bare:
+        from tests.cases.bare import run_bare as run
     outcomes: list[Outcome] = []
     for name in names:
-        outcome = run_case(name, options.target)
+        outcome = run(name, options.target)
         outcomes.append(outcome)
         if not (options.only_bad and outcome.status == "correct"):
             print(f"{outcome.status:15} {name:40} {outcome.seconds:5.1f}s {outcome.detail[:400]}", flush=True)
