@@ -18,6 +18,7 @@ from models import registry as models
 #: the code whose change makes every captured program suspect
 _CAPTURE_CODE = (
     "build/capture",
+    "build/content_hash.py",
     "build/program.py",
     "build/archive.py",
     "build/archive_writer.py",

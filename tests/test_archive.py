@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from build.archive import load_program, save_program
+from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, content_hash, signature_of
+from build.program import call, signature_of
 from tests.archive_support import PROGRAMS, entries_of, refused, save_all
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from build.archive import check_pt2, save_program
+from build.content_hash import content_hash
 from build.errors import InputError, UntrustedInputError
-from build.program import content_hash
 from build.untrusted import grammar
 from build.untrusted.container import Limits
 from tests import fuzz

@@ -21,8 +21,9 @@ from build.capture.export import export_module
 from build.capture.run import capture
 from build.capture.sizes import example_sizes, size_points
 from build.capture.task import task_of
+from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, content_hash, is_torchs, op_nodes, output_names, signature_of, source_of
+from build.program import call, is_torchs, op_nodes, output_names, signature_of, source_of
 from build.record import read_record
 from build.verify.check import reference_calls
 from models.spec import Call as SpecCall

@@ -228,6 +228,16 @@ def test_integers_beyond_32_bits_stay_right(tmp_path: Path) -> None:
     built.compare(torch.tensor([5, -3_000_000_000, 2_147_483_648, 0]))
 
 
+def test_tensors_made_in_forward_are_outputs_like_any_other(tmp_path: Path) -> None:
+    class Made(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            offsets = torch.tensor([1.0, 2.0, 3.0])
+            return x + offsets, offsets, torch.tensor(3), torch.tensor([[1, 2], [3, 4]]), torch.zeros(2, 3)
+
+    built = _build(tmp_path, Made(), (torch.randn(5, 3),), BATCH)
+    built.compare(torch.randn(7, 3))
+
+
 def test_a_converter_failure_names_op_source_and_way_out(tmp_path: Path) -> None:
     class Unfit(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,8 @@ import sympy
 import torch
 from torch.export import Dim
 
-from build.program import content_hash, signature_of
+from build.content_hash import content_hash
+from build.program import signature_of
 from targets.registry import all_targets, load
 from targets.xnnpack.ranges import shape_environments
 from tests.conftest import NOX_PYTHON, ROOT, environment

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from build.archive import load_program, save_program
 from build.cache import sha256_file
@@ -18,15 +18,13 @@ from build.capture.load import Captured, open_source
 from build.capture.reference import Recorder, edge_inputs, leaves_ties_open, resampled, write_reference
 from build.capture.sizes import example_sizes, size_points
 from build.capture.task import check_rows, task_of
+from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, content_hash, signature_of
+from build.program import call, signature_of
 from build.quantize.recognise import is_quantized
 from build.record import CALIBRATION, PROGRAM, RECORD, REFERENCE, CallRecord, ProgramRecord
 from models.spec import Call
 from targets.contract import Signature
-
-if TYPE_CHECKING:
-    pass
 
 Emit = Callable[[str], None]
 

@@ -69,6 +69,8 @@ def specialise(program: ExportedProgram, signature: Signature, sizes: Sizes) -> 
             return wide(super().fetch_attr(target))
 
         def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is torch.ops.aten.detach_.default:  # of a constant made in forward: torch refuses it for views
+                return args[0]
             args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs))
             return super().call_function(target, args, kwargs)
 

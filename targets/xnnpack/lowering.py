@@ -154,6 +154,7 @@ def _attempt(program: ExportedProgram, request: LowerRequest, kept: Kept, *, wit
             "names": "a .pte file holds no tensor names: inputs and outputs are positional, in this order",
             "ranges": "a .pte file holds upper bounds only, and its runtime checks an input's total size: "
             "the caller must check each dimension against the manifest",
+            "memory": "planned for the upper bound of every dimension, and taken whatever size is run",
         },
     )
 

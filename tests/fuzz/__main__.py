@@ -61,7 +61,8 @@ def _child(folder: Path, suffix: str, first: int, known: set[str]) -> None:
 
 def _reader(suffix: str, folder: Path) -> Callable[[Path, set[str]], tuple[str, str]]:
     from build.archive import load_program
-    from build.program import call, content_hash, signature_of
+    from build.content_hash import content_hash
+    from build.program import call, signature_of
 
     if suffix == ".selftest":
 
