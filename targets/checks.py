@@ -256,10 +256,14 @@ def counted(ops: Mapping[str, int]) -> str:
     return ", ".join(f"{op} ({n})" for op, n in ops.items())
 
 
-def four_bits_note(found: Mapping[int, Mapping[str, int]]) -> str:
-    """What a release engineer must know of an artifact with 4-bit weights.
+def four_bit_weights(precision: str, found: str | Mapping[int, Mapping[str, int]]) -> dict[str, str]:
+    """Which weights have 4 bits and which have 8, for the contract of an artifact at ``int4-weight``; empty at others.
 
     Args:
-        found: bits -> op name -> count of the ops whose weights have so many.
+        found: bits -> op name -> count of the ops whose weights have so many; or a sentence, where they go by kind.
     """
-    return "; ".join(f"{bits}-bit weights: {counted(found.get(bits, {})) or 'none'}" for bits in (4, 8))
+    if precision != "int4-weight":
+        return {}
+    if not isinstance(found, str):
+        found = "; ".join(f"{bits}-bit weights: {counted(found.get(bits, {})) or 'none'}" for bits in (4, 8))
+    return {"weights": found}

@@ -12,7 +12,7 @@ from build.errors import VerificationError
 from build.legalize import legalize
 from build.program import user_inputs
 from build.quantize.arithmetic import arithmetic
-from targets.checks import signature_to_json
+from targets.checks import four_bit_weights, signature_to_json
 from targets.contract import Coverage, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import dtype_findings, op_findings
 from targets.mlpackage import deployment, features, keywords, package, small_integers, state, values
@@ -147,7 +147,6 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     model, target, kept = convert(legal, interface, request)
     if request.precision == "int4-weight":
         model = four_bits(model, spared)
-        notes.append("linear layers and embeddings have 4-bit weights; convolutions have 8-bit ones")
     path = request.directory / PACKAGE
     model.save(str(path))
     metadata = {SIGNATURE_KEY: signature_to_json(request.signature), TARGET_KEY: target}
@@ -196,6 +195,9 @@ def _lowered(
             "carried": dict(interface.carried),
             "mil_ops": dict(counts),
             "compute_precision": "fp16" if request.precision == "fp16" else "fp32",
+            **four_bit_weights(
+                request.precision, "linear layers and embeddings have 4-bit weights; convolutions 8-bit ones"
+            ),
         },
     )
 

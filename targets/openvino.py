@@ -10,7 +10,7 @@ from build.errors import EdgeportError, LoweringError, MissingToolError, Verific
 from build.legalize import legalize
 from build.legalize.marks import Kept, Region
 from build.legalize.quantized_graph import brings_own
-from targets.checks import four_bits_note, name_findings, require_distinct_names, signature_to_json
+from targets.checks import four_bit_weights, name_findings, require_distinct_names, signature_to_json
 from targets.contract import Arithmetic, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.openvino_ir.convert import convert, decompose, set_interface, stable_names
@@ -142,6 +142,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         program = legalize(program, ("drop_derived_ranges", "fold_batch_norm"))
     legal = legalize(program, REWRITES)
     stored: Mapping[bytes, Stored] = {}
+    bits: dict[str, str] = {}
     floats: dict[str, int] = {}
     computed: Arithmetic | None = None
     if own:
@@ -159,8 +160,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
             floats = float_ops(model, region.ops)
             if precision(request.precision).activations != "float":
                 computed = arithmetic(model, region.ops)
-            if request.precision == "int4-weight":
-                warnings = (*warnings, four_bits_note(weight_bits(model)))
+            bits = four_bit_weights(request.precision, weight_bits(model))
             stable_names(model, request.signature)
         clear(model)
     except EdgeportError:
@@ -182,6 +182,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         nan_unsafe=fragile,
         unquantized=floats,
         arithmetic=computed,
+        contract=bits,
     )
 
 

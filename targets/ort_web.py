@@ -10,7 +10,7 @@ from build.errors import LoweringError, MissingToolError, VerificationError
 from build.legalize import legalize
 from build.legalize.marks import Kept, Region
 from build.legalize.quantized_graph import brings_own, require_static
-from targets.checks import four_bits_note, name_findings, require_distinct_names
+from targets.checks import four_bit_weights, name_findings, require_distinct_names
 from targets.contract import Arithmetic, Finding, Lowered, LowerRequest, Signature
 from targets.diagnosis import blame, dtype_findings, mutation_findings, nan_unsafe, op_findings
 from targets.onnx_web.clips import open_bounds
@@ -131,6 +131,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
     set_interface(model, request.signature)
     notes = halve_weights(model) if request.precision == "fp16" else ()
     floats: dict[str, int] = {}
+    bits: dict[str, str] = {}
     computed: Arithmetic | None = None
     if own:
         unsigned(model)
@@ -142,8 +143,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         floats = float_ops(model, region.ops)
         if precision(request.precision).activations != "float":
             computed = arithmetic(model, region.ops)
-        if request.precision == "int4-weight":
-            notes = (*notes, four_bits_note(weight_bits(model)))
+        bits = four_bit_weights(request.precision, weight_bits(model))
     strip(model, request)
     files = save(model, request.directory)
     try:
@@ -157,7 +157,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         nan_unsafe=fragile,
         unquantized=floats,
         arithmetic=computed,
-        contract={"opset": OPSET},
+        contract={"opset": OPSET, **bits},
     )
 
 

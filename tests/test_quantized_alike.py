@@ -93,8 +93,15 @@ def test_a_network_is_smaller_and_near(lowered: Lower, target: str, precision: s
     ],
 )
 def test_which_weights_have_four_bits_is_told(lowered: Lower, target: str, told: str) -> None:
-    assert lowered(target, "int4-weight").lowered.warnings == (told,)
-    assert lowered(target, "int8-weight").lowered.warnings == ()
+    assert lowered(target, "int4-weight").lowered.contract["weights"] == told
+    assert "weights" not in lowered(target, "int8-weight").lowered.contract
+
+
+@pytest.mark.parametrize("target", all_targets())
+def test_four_bits_are_no_warning(lowered: Lower, target: str) -> None:
+    made = lowered(target, "int4-weight").lowered
+    assert not [line for line in made.warnings if "4-bit" in line]
+    assert "4-bit" in made.contract["weights"]
 
 
 @most_cells

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from build.errors import LoweringError
+from targets.checks import four_bit_weights
 from targets.contract import EntryPoint, Lowered, LowerRequest, Signature
 from targets.precisions import precision
 from targets.tflite import flatbuffer, half, wide
@@ -85,11 +86,16 @@ def make(program: ExportedProgram, request: LowerRequest, rewrites: Sequence[str
             files=(FILE,),
             coverage=count_coverage(content),
             entry_points=made.entry_points,
-            warnings=(*_warnings(made, signature), *recipe.warnings()),
+            warnings=_warnings(made, signature),
             nan_unsafe=nan_unsafe(program),
             unquantized=unquantized,
             arithmetic=computed,
-            contract={"dtypes": _file_dtypes(made.model)},
+            contract={
+                "dtypes": _file_dtypes(made.model),
+                **four_bit_weights(
+                    request.precision, "linear layers have 4-bit weights; convolutions and embeddings 8-bit ones"
+                ),
+            },
         )
     assert first is not None
     raise first

@@ -83,12 +83,6 @@ class Recipe:
         computed = weights.arithmetic(model, kept, dynamic=dynamic) if ranged else None
         return weights.unquantized(model, kept), computed
 
-    def warnings(self) -> tuple[str, ...]:
-        """What a release engineer must know of the file's integers."""
-        if self.precision.weight_bits == 4:
-            return ("linear layers have 4-bit weights; convolutions and embeddings have 8-bit ones",)
-        return ()
-
 
 def unfold_weights(program: ExportedProgram) -> ExportedProgram:
     """Turn stored integer weights back into floats with a quantize op each: the only form that litert-torch reads.

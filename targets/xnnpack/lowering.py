@@ -13,6 +13,7 @@ from build.errors import EdgeportError, InputError, LoweringError, UnsupportedEr
 from build.legalize import legalize
 from build.legalize.marks import Kept
 from build.quantize.arithmetic import arithmetic
+from targets.checks import four_bit_weights
 from targets.contract import Coverage, Lowered, LowerRequest, Signature, shape_at
 from targets.precisions import precision
 from targets.trials import largest_trial
@@ -155,6 +156,7 @@ def _attempt(program: ExportedProgram, request: LowerRequest, kept: Kept, *, wit
             "ranges": "a .pte file holds upper bounds only, and its runtime checks an input's total size: "
             "the caller must check each dimension against the manifest",
             "memory": "planned for the upper bound of every dimension, and taken whatever size is run",
+            **four_bit_weights(request.precision, quantized.FOUR_BITS),
         },
     )
 

@@ -53,6 +53,10 @@ def quantized(program: ExportedProgram, request: LowerRequest) -> ExportedProgra
     return quantize(program, quantizer, request.calibration, keep_float=keep)
 
 
+#: which weights the recipe of ``int4-weight`` gives how many bits
+FOUR_BITS = "linear layers have 4-bit weights; convolutions and embeddings 8-bit ones"
+
+
 def warnings(request: LowerRequest, coverage: Coverage) -> tuple[str, ...]:
     """What a release engineer must know of a quantised artifact."""
     wanted = precision(request.precision)
@@ -68,8 +72,6 @@ def warnings(request: LowerRequest, coverage: Coverage) -> tuple[str, ...]:
     library = sorted(op for op in coverage.fallback if op.startswith("quantized_decomposed."))
     if library:
         found.append(f"the application must link ExecuTorch's quantized kernels, for {', '.join(library)}")
-    if wanted.weight_bits == 4:
-        found.append("linear layers have 4-bit weights; convolutions and embeddings have 8-bit ones")
     return tuple(found)
 
 
