@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +12,18 @@ from torch import nn
 from torch.export import Dim
 
 from build import sources
-from build.archive import load_program, save_program
+from build.archive import save_program
 from build.cache import ROOT
-from build.calls import Call, write_calls
 from build.capture.checks import odd_weights, refuse_training_mode
 from build.capture.export import export_module
 from build.capture.run import capture
 from build.capture.sizes import example_sizes, size_points
-from build.capture.task import task_of
-from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, is_torchs, op_nodes, output_names, signature_of, source_of
+from build.program import call, signature_of
 from build.record import read_record
 from build.verify.check import reference_calls
-from models.spec import Call as SpecCall
 from targets.contract import DynamicDim, Signature, TensorSpec
-from tests.model_support import spec_of
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 3)
-        self.drop = nn.Dropout(0.5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.drop(torch.relu(self.fc(x)))
-
-
-BATCH = Dim("batch", min=1, max=64)
-
-
-def _save(program: Any, path: Path) -> Path:
-    torch.export.save(program, path)
-    return path
-
-
-def _source(path: Path, **more: Any) -> dict[str, Any]:
-    return {"kind": "program", "name": path.stem, "key": "k", "path": str(path), "data": None, **more}
+from tests.capture_support import BATCH, Net, labelled, program_source, save
 
 
 def test_example_batch_of_one_stays_dynamic() -> None:
@@ -103,11 +76,11 @@ def test_a_dimension_that_the_code_fixes_is_named() -> None:
 def test_a_program_captured_in_training_mode_is_refused(
     tmp_path: Path, module: nn.Module, shape: tuple[int, ...], says: str
 ) -> None:
-    path = _save(torch.export.export(module.train(), (torch.randn(*shape),)), tmp_path / "p.pt2")
+    path = save(torch.export.export(module.train(), (torch.randn(*shape),)), tmp_path / "p.pt2")
     folder = tmp_path / "out"
     folder.mkdir()
     with pytest.raises(InputError, match=says) as caught:
-        capture(_source(path), folder, lambda stage: None)
+        capture(program_source(path), folder, lambda stage: None)
     assert "model.eval()" in (caught.value.remedy or "")
     assert list(folder.iterdir()) == []
 
@@ -117,37 +90,13 @@ def test_batch_norm_without_running_statistics_is_not_training_mode() -> None:
     refuse_training_mode(torch.export.export(module, (torch.randn(4, 4),)))
 
 
-def test_content_hash_ignores_archives_and_follows_content(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    module = Net().eval()
-    args, shapes = (torch.randn(2, 4),), {"x": {0: BATCH}}
-    program = torch.export.export(module, args, dynamic_shapes=shapes)
-    one = load_program(_save(program, tmp_path / "one.pt2"))
-    two = load_program(_save(program, tmp_path / "other_name.pt2"))
-    assert content_hash(one) == content_hash(two)
-    with torch.no_grad():
-        module.fc.bias[0] += 1e-6
-    assert content_hash(torch.export.export(module, args, dynamic_shapes=shapes)) != content_hash(one)
-    with torch.no_grad():
-        module.fc.bias[0] -= 1e-6
-    narrower = {"x": {0: Dim("batch", min=1, max=32)}}
-    assert content_hash(torch.export.export(module, args, dynamic_shapes=narrower)) != content_hash(one)
-
-
-def test_canonical_archive_is_the_same_bytes_each_time(tmp_path: Path) -> None:
-    program = torch.export.export(Net().eval(), (torch.randn(2, 4),))
-    save_program(program, tmp_path / "a.pt2")
-    save_program(program, tmp_path / "b.pt2")
-    assert (tmp_path / "a.pt2").read_bytes() == (tmp_path / "b.pt2").read_bytes()
-
-
 def test_reference_data_covers_bounds_and_unseen_sizes(tmp_path: Path) -> None:
     program, _, _ = export_module(Net(), {"x": torch.randn(3, 4)}, {"x": {0: BATCH}})
     path = tmp_path / "net.pt2"
     save_program(program, path)
     folder = tmp_path / "out"
     folder.mkdir()
-    record = capture(_source(path), folder, lambda stage: None)
+    record = capture(program_source(path), folder, lambda stage: None)
     sizes = {next(iter(c.sizes.values())) for c in record.calls}
     assert {1, 3, 7, 64} <= sizes
     assert read_record(folder) == record
@@ -158,52 +107,12 @@ def test_reference_data_covers_bounds_and_unseen_sizes(tmp_path: Path) -> None:
     assert any("made-up inputs" in w for w in record.warnings)
 
 
-def test_outputs_are_named_by_structure() -> None:
-    class Many(nn.Module):
-        def forward(self, x: torch.Tensor) -> dict[str, Any]:
-            return {"z": x + 1, "a": {"b_c": x * 2}, "a_b": {"c": (x, x - 1)}, "n": None, "k": 3}
-
-    program = torch.export.export(Many(), (torch.randn(2),))
-    assert output_names(program) == ["z", "a_b_c", "a_b_c_0", "a_b_c_1"]
-
-
 def test_size_points_of_two_symbols() -> None:
     shape = (DynamicDim(symbol="b", lo=1, hi=16), DynamicDim(symbol="t", lo=2, hi=24))
     signature = Signature(inputs=(TensorSpec(name="x", dtype="float32", shape=shape),), outputs=())
     points = [tuple(p.sizes[s] for s in "bt") for p in size_points(signature, {"b": 2, "t": 5}, {"t": [9]})]
     assert {(1, 2), (16, 24), (16, 2), (1, 24), (7, 7), (7, 9)} == set(points)
     assert example_sizes(signature, {"x": (3, 8)}) == {"b": 3, "t": 8}
-
-
-def test_source_lines_point_at_the_users_code(tmp_path: Path) -> None:
-    program = torch.export.export(Net().eval(), (torch.randn(2, 4),))
-    save_program(program, tmp_path / "p.pt2")
-    lines = [source_of(n) for n in op_nodes(load_program(tmp_path / "p.pt2"))]
-    assert any(line and "test_capture.py" in line and "in forward" in line for line in lines)
-
-
-def test_where_every_line_is_torchs_the_layer_is_named(tmp_path: Path) -> None:
-    inner = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
-    program = torch.export.export(nn.Sequential(nn.Linear(4, 4), inner).eval(), (torch.randn(2, 4),))
-    save_program(program, tmp_path / "p.pt2")
-    for each in (program, load_program(tmp_path / "p.pt2")):
-        assert [source_of(n) for n in op_nodes(each)] == ["0 (Linear)", "1.0 (Linear)", "1.1 (ReLU)"]
-    alone = torch.export.export(nn.Linear(4, 3).eval(), (torch.randn(2, 4),))
-    assert [source_of(n) for n in op_nodes(alone)] == ["the model (Linear)"]
-
-
-@pytest.mark.parametrize(
-    ("path", "torchs"),
-    [
-        ("/env/lib/python3.11/site-packages/torch/functional.py", True),
-        (r"C:\env\Lib\site-packages\torch\nn\modules\conv.py", True),
-        ("/src/pytorch/torch/nn/functional.py", True),
-        ("/home/me/torch/model.py", False),
-        ("/env/lib/python3.11/site-packages/torchvision/models/resnet.py", False),
-    ],
-)
-def test_a_users_folder_called_torch_is_the_users(path: str, torchs: bool) -> None:
-    assert is_torchs(path) == torchs
 
 
 def test_a_range_the_program_cannot_take_is_an_input_error(tmp_path: Path) -> None:
@@ -221,7 +130,7 @@ def test_a_range_the_program_cannot_take_is_an_input_error(tmp_path: Path) -> No
     folder = tmp_path / "out"
     folder.mkdir()
     with pytest.raises(InputError, match=r"the program itself fails on call 'upper-"):
-        capture(_source(path), folder, lambda stage: None)
+        capture(program_source(path), folder, lambda stage: None)
 
 
 class Scaled(nn.Module):
@@ -243,56 +152,6 @@ def test_none_for_an_input_that_may_be_left_out_is_left_out() -> None:
     assert [s.name for s in signature_of(program).inputs] == list(example) == ["x"]
 
 
-def _labelled(folder: Path, labels: list[int | None], outputs: int = 3, fill: float = 0.5) -> dict[str, Any]:
-    module = nn.Linear(4, outputs).eval()
-    path = _save(torch.export.export(module, (torch.randn(1, 4),)), folder / "p.pt2")
-    calls = [Call(id=str(i), inputs={"input": torch.full((1, 4), fill)}, label=x) for i, x in enumerate(labels)]
-    write_calls(folder / "d.safetensors", calls)
-    (folder / "out").mkdir()
-    return _source(path, data=str(folder / "d.safetensors"))
-
-
-@pytest.mark.parametrize("labels", [[1, 7], [7, None], [1, 3]])
-def test_a_label_that_is_no_class_of_the_program_is_refused(tmp_path: Path, labels: list[int | None]) -> None:
-    wrong = next((i, x) for i, x in enumerate(labels) if x is not None and x > 2)
-    with pytest.raises(InputError, match=rf"label {wrong[1]} of call '{wrong[0]}' .* has 3 .*'output'"):
-        capture(_labelled(tmp_path, labels), tmp_path / "out", lambda stage: None)
-
-
-@pytest.mark.parametrize(
-    ("labels", "outputs", "why"), [([1, None], 3, "1 of 2 .*none"), ([0, 1], 1, "no output holds")]
-)
-def test_labels_that_cannot_be_used_are_spoken_of(
-    tmp_path: Path, labels: list[int | None], outputs: int, why: str
-) -> None:
-    record = capture(_labelled(tmp_path, labels, outputs), tmp_path / "out", lambda stage: None)
-    assert record.metric is None
-    assert any(re.match(f"the labels are not used: {why}", w) for w in record.warnings)
-
-
-def test_labels_of_the_programs_classes_make_a_metric(tmp_path: Path) -> None:
-    record = capture(_labelled(tmp_path, [0, 2]), tmp_path / "out", lambda stage: None)
-    assert (record.metric, record.warnings) == ("top1_accuracy", ())
-
-
-def test_a_label_on_a_call_of_several_examples_is_refused(tmp_path: Path) -> None:
-    program = torch.export.export(nn.Linear(4, 3).eval(), (torch.randn(4, 4),))
-    data = [Call(id="0", inputs={"input": torch.randn(4, 4)}, label=1)]
-    write_calls(tmp_path / "d.safetensors", data)
-    (tmp_path / "out").mkdir()
-    source = _source(_save(program, tmp_path / "p.pt2"), data=str(tmp_path / "d.safetensors"))
-    with pytest.raises(InputError, match=r"'evaluation/0' has one label, but output 'output' holds 4 rows") as caught:
-        capture(source, tmp_path / "out", lambda stage: None)
-    assert "a call of its own" in (caught.value.remedy or "")
-
-
-def test_a_spec_whose_labels_are_no_classes_is_refused() -> None:
-    spec = spec_of("digits_cnn")
-    signature = Signature(inputs=(), outputs=(TensorSpec(name="logits", dtype="float32", shape=(1, 10)),))
-    with pytest.raises(InputError, match=r"label 10 of call 'a' .* has 10"):
-        task_of(spec, signature, [SpecCall(id="a", inputs={}, label=10)])
-
-
 def test_nan_in_weights_and_data_is_a_warning_and_a_mask_of_infinities_is_not(tmp_path: Path) -> None:
     class Masked(nn.Module):
         def __init__(self) -> None:
@@ -308,7 +167,7 @@ def test_nan_in_weights_and_data_is_a_warning_and_a_mask_of_infinities_is_not(tm
         "weight 'weight' holds NaN",
         "weight 'scale' holds infinity",
     ]
-    source = _labelled(tmp_path, [None, None], fill=float("nan"))
+    source = labelled(tmp_path, [None, None], fill=float("nan"))
     record = capture(source, tmp_path / "out", lambda stage: None)
     assert any(w.startswith("2 of 2 evaluation calls hold NaN (call '0', input 'input')") for w in record.warnings)
 
