@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from build.archive_writer import save_program
 from build.calls import check_value
 from build.errors import EdgeportError, InputError, UntrustedInputError
-from build.program import signature_of, torch_dtype_name
+from build.program import drop_unreadable_guards, plain_tensors, signature_of, torch_dtype_name
 from build.untrusted.container import DEFAULT_LIMITS, Container, Limits
 from build.untrusted.layout import check_layout
 from build.untrusted.torch_noise import quiet, reason
@@ -70,7 +70,8 @@ def load_program(path: Path, *, trust: bool = False, limits: Limits = DEFAULT_LI
     _check_whole(program, path)
     _drop_derived_ranges(program)
     _drop_gradients(program)
-    return program
+    drop_unreadable_guards(program)
+    return plain_tensors(program)
 
 
 @contextlib.contextmanager

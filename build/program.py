@@ -138,11 +138,16 @@ def _bounds(constraint: Any) -> tuple[int, int | None]:
     return int(constraint.lower), None if hi is None or hi >= _UNBOUNDED else hi
 
 
-def _spec(name: str, value: Any, program: ExportedProgram) -> TensorSpec:
+def _spec(name: str, node: Node, program: ExportedProgram, side: str) -> TensorSpec:
+    value = node.meta["val"]
     if not hasattr(value, "dtype"):
         raise InputError(
-            f"input '{name}' is a {type(value).__name__}, not a tensor",
-            remedy="Pass it as a tensor, or fix its value before export.",
+            f"{side} '{name}' is a {type(value).__name__}, not a tensor",
+            op=op_name(node) if node.op == "call_function" else None,
+            source=source_of(node),
+            remedy="Pass it as a tensor, or fix its value before export."
+            if side == "input"
+            else "Return tensors only: whoever has the tensor knows its size; torch.full((), size) makes one of it.",
         )
     return TensorSpec(
         name=name,
@@ -155,12 +160,31 @@ def signature_of(program: ExportedProgram) -> Signature:
     """The program's tensor inputs and outputs with dtypes, shapes and declared ranges.
 
     Raises:
-        InputError: an input is not a tensor.
+        InputError: an input or output is not a tensor.
     """
-    inputs = tuple(_spec(n.name, n.meta["val"], program) for n in user_inputs(program))
+    inputs = tuple(_spec(n.name, n, program, "input") for n in user_inputs(program))
     tensors = [v for v in user_outputs(program) if hasattr(v, "meta")]
-    outputs = tuple(_spec(name, v.meta["val"], program) for name, v in zip(output_names(program), tensors, strict=True))
+    named = zip(output_names(program), tensors, strict=True)
+    outputs = tuple(_spec(name, v, program, "output") for name, v in named)
     return Signature(inputs=inputs, outputs=outputs)
+
+
+def drop_unreadable_guards(program: ExportedProgram) -> None:
+    """Remove the guards on sizes inside nested inputs (``L['pair'][0].size()[0]``).
+
+    torch renames the inputs of such a program when it makes a module of it, and not the guards: running it, or giving
+    it to a converter, ends in ``NameError: name 'L' is not defined``. Ranges are constraints of their own and stay.
+    """
+    program._guards_code = [guard for guard in program._guards_code if not re.search(r"L\['\w+'\]\[", guard)]
+
+
+def plain_tensors(program: ExportedProgram) -> ExportedProgram:
+    """The program with the tensors that its weights' subclasses hold (torchao's), each a parameter of its own.
+
+    Exported as they are, such weights are opened by an op that no converter knows; torch's retracing leaves it out.
+    """
+    opened = any(op_name(n).startswith("export.access_subclass_inner_tensor") for n in op_nodes(program))
+    return program.run_decompositions({}) if opened else program
 
 
 def call(program: ExportedProgram) -> Any:
@@ -174,6 +198,7 @@ def call(program: ExportedProgram) -> Any:
     import torch
     import torch.utils._pytree as pytree
 
+    drop_unreadable_guards(program)
     try:
         module = program.module()
     except Exception as error:
@@ -224,6 +249,8 @@ def _named_layer(node: Node) -> str | None:
         return None
     kind = next(reversed(stack.values()))[1]
     name = kind if isinstance(kind, str) else kind.__name__
+    if name.startswith("_empty_nn_module_stack"):  # torch's word for a node that no layer made, such as a size
+        return None
     return f"{layer_of(node) or 'the model'} ({name.rpartition('.')[2]})"
 
 

@@ -36,6 +36,24 @@ if TYPE_CHECKING:
 
     from targets.contract import Runner
 
+#: ops that coremltools lacks and others express.
+MISSING_OPS: tuple[str, ...] = (
+    *("channel_shuffle_by_parts", "lerp_tensor_by_parts", "smooth_l1_loss_by_parts", "huber_loss_by_parts"),
+    *("mse_loss_by_parts", "binary_cross_entropy_by_parts", "soft_margin_loss_by_parts", "l1_loss_written_out"),
+    *("kl_div_written_out", "dist_by_norm", "trace_by_diagonal", "nanmean_by_count", "xlogy_written_out"),
+    *("count_nonzero_by_parts", "count_nonzero_dim_intlist_by_parts", "nansum_by_parts", "aminmax_by_both"),
+    *("deg2rad_by_parts", "rad2deg_by_parts", "heaviside_by_parts", "sinc_by_parts", "take_by_parts"),
+    *("diag_embed_by_parts", "cross_by_linalg_cross", "linalg_cross_by_parts", "addr_by_parts", "hypot_scaled"),
+    *("tensordot_by_matmul", "einsum_of_diagonals", "bilinear_by_matmul"),
+    *("erfc_by_erf", "copysign_by_compare", "fmax_by_compare", "fmin_by_compare", "isin_by_compare"),
+    *("median_of_everything", "kthvalue_by_sort", "sort_of_bools", "quantile_by_sort", "searchsorted_by_compare"),
+    *("nanmedian_by_sort", "nanmedian_of_row", "cummax_by_doubling", "cummin_by_doubling"),
+    "scatter_reduce_by_parts",
+    *("stable_argsort_by_sort", "stable_sort_by_rank", "as_strided_by_places"),
+    *("index_fill_by_compare", "index_copy_by_compare", "cross_entropy_of_classes"),
+    *("adaptive_avg_pool3d_by_windows", "adaptive_max_pool1d_by_windows"),
+)
+
 DECOMPOSITIONS: tuple[str, ...] = (
     "drop_derived_ranges",
     "functional_form",
@@ -63,6 +81,10 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("mean_dtype", "mean_dim_dtype", "sum_dtype", "sum_dim_dtype", "cumsum_dtype", "cumprod_dtype"),
     *("vector_norm_dtype", "prod_by_slices", "prod_all_by_slices", "argmax_all", "argmin_all", "median_by_sort"),
     *("std_mean_correction", "std_mean_dim", "std_mean_all", "var_mean_correction", "var_mean_dim"),
+    *("var_correction_given", "std_correction_given", "instance_norm_of_running_statistics"),
+    *("logical_and_of_numbers", "logical_or_of_numbers", "logical_xor_of_numbers", "logical_not_of_numbers"),
+    *("any_of_numbers", "all_of_numbers"),
+    *("add_wrapped", "sub_wrapped", "mul_wrapped", "neg_wrapped"),
     *("group_norm_two_pass", "rms_norm_written_out"),
     *("avg_pool2d_exact", "avg_pool1d_exact", "adaptive_avg_pool2d_by_windows", "adaptive_max_pool2d_by_windows"),
     "max_pool2d_dilated",
@@ -75,11 +97,11 @@ DECOMPOSITIONS: tuple[str, ...] = (
     *("cdist_by_difference", "diagonal_by_select", "gather_cropped", "unfold_by_slices", "im2col_by_convolution"),
     *("col2im_by_transposed_convolution", "triu_by_compare", "tril_by_compare", "bucketize_by_compare"),
     *("index_add_written_out", "where_scalar_other", "where_scalar_self"),
-    *("where_scalars", "and_operator", "bool_and_is_logical", "or_operator"),
+    *("where_scalars", "where_of_full_size", "and_operator", "bool_and_is_logical", "or_operator"),
     *("bool_or_is_logical", "xor_operator", "bool_xor_is_logical", "new_ones_written_out"),
     *("unsafe_split_tensor_written_out", "unsafe_chunk_by_chunk", "left_shift_by_product", "right_shift_by_division"),
     *("zeros_dtype", "eye_dtype", "eye_m_dtype", "zeros_like_dtype", "ones_like_dtype", "full_like_dtype"),
-    *("new_zeros_dtype", "new_full_dtype", "arange_dtype", "scalar_tensor_dtype"),
+    *("new_zeros_dtype", "new_full_dtype", "arange_dtype", "scalar_tensor_dtype", "full_of_a_size"),
     *(
         "unroll_gru",
         "unroll_projected_lstm",
@@ -88,10 +110,14 @@ DECOMPOSITIONS: tuple[str, ...] = (
         "rnn_tanh_cell_written_out",
     ),
     "rnn_relu_cell_written_out",
+    *MISSING_OPS,
 )
 
 #: whole-graph rewrites that come last: a later retracing of the graph would undo them.
-PASSES: tuple[str, ...] = ("own_output_nodes", "infer_reshape_size", "rename_clashes", "fill_defaults")
+PASSES: tuple[str, ...] = (
+    *("aliases_dropped", "outputs_at_their_roots", "own_output_nodes"),
+    *("infer_reshape_size", "rename_clashes", "fill_defaults"),
+)
 
 REWRITES: tuple[str, ...] = (*DECOMPOSITIONS, *PASSES)
 

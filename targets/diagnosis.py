@@ -194,7 +194,11 @@ def blame(
     reason = first_reason(words)
     remedy = "Replace the op in the model by others with the same result, or leave this target out (--targets)."
     if node is None:
-        return LoweringError(f"{runtime} cannot convert '{model}': {reason}", op="the program", remedy=remedy)
+        # an op that the converter made of one of the program's: its name is all there is to go by
+        made = re.search(r"OpOverload\(op='(\w+\.\w+)'", words) or re.search(r"\b(aten\.\w+\.\w+)", words)
+        what = made[1] if made else None
+        named = f"{what} in '{model}'" if what else f"'{model}'"
+        return LoweringError(f"{runtime} cannot convert {named}: {reason}", op=what or "the program", remedy=remedy)
     name = op_name(node)
     return LoweringError(
         f"{runtime} cannot convert {name}{_shape_text(node)} in '{model}': {reason}",
@@ -253,6 +257,7 @@ def first_reason(words: str) -> str:
     """The one line of a converter's message that says most, without colours, paths or tracebacks; 240 characters."""
     clean = re.sub(r"\x1b\[[0-9;]*m|\[0m", "", words)
     clean = re.sub(r"(?<!\w)/[\w./+-]+/", "", clean)
+    clean = re.sub(r" at 0x[0-9a-f]+", "", clean)  # another at each run
     lines = [" ".join(line.split()) for line in clean.splitlines()]
     strong = re.compile(
         r"no conversion rule|no onnx function|not supported|unsupported|failed to|cannot|not implemented|error", re.I

@@ -33,6 +33,10 @@ REWRITES: tuple[str, ...] = (
     "quantization_constants",
     "quantization_bounds",
     "flat_interface",
+    "div_of_narrow_integers",
+    "floor_divide_of_narrow_integers",
+    "remainder_of_narrow_integers",
+    "fmod_of_narrow_integers",
     "float_floor_division",
     "int_floor_division_by_trunc",
     "int_remainder_by_trunc",
@@ -42,6 +46,40 @@ REWRITES: tuple[str, ...] = (
     "left_shift_by_product",
     "right_shift_by_division",
     "cumprod_by_doubling",
+    "exp2_by_power",
+    "ldexp_by_power",
+    "hypot_with_nan",
+    "copysign_by_compare",
+    "fmax_by_compare",
+    "fmin_by_compare",
+    "gcd_of_rows",
+    "left_shift_by_tensor",
+    "right_shift_by_tensor",
+    "bilinear_by_matmul",
+    "cross_by_linalg_cross",
+    "linalg_cross_by_parts",
+    "index_add_written_out",
+    "unfold_by_slices",
+    "cumsum_of_int64",
+    "prod_of_int64",
+    "prod_dim_of_int64",
+    "cummax_by_doubling",
+    "cummin_by_doubling",
+    "logcumsumexp_by_doubling",
+    "kthvalue_by_sort",
+    "median_of_row",
+    "nanmedian_by_sort",
+    "nanmedian_of_row",
+    "searchsorted_by_compare",
+    "vector_norm_of_order_zero",
+    "vector_norm_over_all_dims",
+    "scatter_as_reduce",
+    "scatter_value_as_reduce",
+    "scatter_reduce_by_parts",
+    "var_of_all",
+    "std_of_all",
+    "var_correction_given",
+    "std_correction_given",
     "var_any_correction",
     "std_any_correction",
     "lstm_cell_written_out",
@@ -60,6 +98,7 @@ REWRITES: tuple[str, ...] = (
     "var_mean_correction",
     "var_mean_dim",
     "median_by_sort",
+    "bucketize_of_nan",
     "diagonal_by_select",
     "gather_cropped",
     "pad_circular",
@@ -88,7 +127,18 @@ REWRITES: tuple[str, ...] = (
     "expm1_near_zero",
     "pooled_infinities",
     "exact_integers",
+    "aliases_dropped",
+    "outputs_at_their_roots",
     "own_output_nodes",
+)
+
+#: of what PyTorch's decompositions leave: einsum's diagonals, and every comparison and 8-bit sum that they make.
+LAST_REWRITES: tuple[str, ...] = (
+    "cumprod_by_doubling",
+    "vector_norm_over_all_dims",
+    "diagonal_by_select",
+    "narrow_integers",
+    "less_for_greater",
 )
 
 FILES = ("model.xml", "model.bin")
@@ -149,7 +199,7 @@ def lower(program: ExportedProgram, request: LowerRequest) -> Lowered:
         stored, note = expand(legal)
         warnings = (*warnings, *([note] if note else []))
     try:
-        legal = decompose(legal)
+        legal = legalize(decompose(legal), LAST_REWRITES)
         model = convert(legal)
         store(model, stored)
         set_interface(model, request.signature)

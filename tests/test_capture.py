@@ -12,14 +12,15 @@ from torch import nn
 from torch.export import Dim
 
 from build import sources
-from build.archive import save_program
+from build.archive import load_program, save_program
 from build.cache import ROOT
 from build.capture.checks import odd_weights, refuse_training_mode
 from build.capture.export import export_module
 from build.capture.run import capture
 from build.capture.sizes import example_sizes, size_points
+from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, signature_of
+from build.program import call, op_name, op_nodes, signature_of
 from build.record import read_record
 from build.verify.check import reference_calls
 from targets.contract import DynamicDim, Signature, TensorSpec
@@ -170,6 +171,43 @@ def test_nan_in_weights_and_data_is_a_warning_and_a_mask_of_infinities_is_not(tm
     source = labelled(tmp_path, [None, None], fill=float("nan"))
     record = capture(source, tmp_path / "out", lambda stage: None)
     assert any(w.startswith("2 of 2 evaluation calls hold NaN (call '0', input 'input')") for w in record.warnings)
+
+
+def test_a_size_that_only_a_guard_leaves_out_says_how_to_go_on(tmp_path: Path) -> None:
+    class Halves(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x[:, ::2] + y
+
+    half = Dim("half", min=1, max=9)
+    shapes = {"x": {1: 2 * half}, "y": {1: half}}
+    program = torch.export.export(Halves(), (torch.randn(2, 6), torch.randn(2, 3)), dynamic_shapes=shapes)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match=r"the program itself fails on call 'lower-0'.*Guard failed") as caught:
+        capture(program_source(save(program, tmp_path / "p.pt2")), tmp_path / "out", lambda stage: None)
+    assert "lower bound of that dimension to 2" in (caught.value.remedy or "")
+
+
+_TORCHAO = """
+import torch
+import torchao.quantization as q
+
+
+def make():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    q.quantize_(model, q.Int8WeightOnlyConfig())
+    return model, (torch.randn(3, 8),)
+"""
+
+
+def test_weights_in_tensor_subclasses_are_captured_as_plain_tensors(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(_TORCHAO)
+    (tmp_path / "out").mkdir()
+    job = {"kind": "module", "name": "net", "key": "k", "path": str(tmp_path / "net.py"), "factory": "make"}
+    record = capture(job, tmp_path / "out", lambda stage: None)
+    program = load_program(tmp_path / "out" / "program.pt2")  # nothing in it has to be unpickled
+    assert content_hash(program) == record.sha256
+    assert not any("subclass" in op_name(n) for n in op_nodes(program))
+    assert torch.int8 in {t.dtype for t in program.state_dict.values()}
 
 
 @pytest.mark.parametrize("equal", [True, False])

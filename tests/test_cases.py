@@ -32,6 +32,7 @@ KINDS = {
     "an integer constant as an output": "mobile:const_out",
     "outputs whose flattened names collide": "mobile:dict_out_collide",
     "a node named like a string argument": "desktop:name_trunc_clash",
+    "weights in torchao's tensor subclasses": "mobile:torchao_wo8",
     "type promotion between floats, integers and booleans": "mobile:mixed_dtype",
 }
 
@@ -92,11 +93,11 @@ def test_the_record_is_what_a_bare_converter_does(case: str, target: str) -> Non
 
 def test_a_selection_run_again_keeps_the_rest_of_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "_BARE", tmp_path / "bare.json")
-    for status, names in (("fine", ("a", "b")), ("silent-wrong", ("b",))):
+    for status, names in (("fine", ("mobile:a", "mobile:b")), ("silent-wrong", ("mobile:b",))):
         cases.record([{"target": "ort_web", "case": n, "status": status} for n in names])
-    assert cases.recorded() == {"ort_web": {"a": "fine", "b": "silent-wrong"}}
+    assert cases.recorded() == {"ort_web": {"mobile:a": "fine", "mobile:b": "silent-wrong"}}
     row = {"target": "ort_web", "status": "correct", "detail": ""}
-    text = cases.report([row | {"case": "b"}, row | {"case": "c"}])
+    text = cases.report([row | {"case": "mobile:b"}, row | {"case": "mobile:c"}])
     assert "correct < silent-wrong" in text
     assert "correct < not recorded" in text
     assert "ort_web, bare: 1 silent-wrong, 1 not recorded" in text

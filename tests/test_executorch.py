@@ -156,6 +156,15 @@ def test_state_starts_at_its_saved_value_and_outputs_are_copies(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_a_call_of_no_rows_gives_no_rows(tmp_path: Path) -> None:
+    """The runtime ends the process when an empty tensor has numpy's strides."""
+    load = reloaded(Function(lambda x: (x.sum(0), x * 2)), (torch.randn(3, 4),), {"x": {0: Dim("n", min=0, max=8)}})
+    _, runner, _, _ = lowered(load, tmp_path)
+    total, twice = runner.run({"x": np.zeros((0, 4), np.float32)}).values()
+    np.testing.assert_array_equal(total, np.zeros(4, np.float32))
+    assert twice.shape == (0, 4)
+
+
 def test_missing_kernel_is_named_with_its_line(tmp_path: Path) -> None:
     load = reloaded(Function(lambda x: torch.linalg.qr(x)[0]), (torch.randn(3, 3),))
     with pytest.raises(LoweringError) as caught:

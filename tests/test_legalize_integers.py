@@ -108,6 +108,28 @@ CASES: dict[str, list[Case]] = {
             inputs=((torch.arange(12).reshape(4, 3), torch.randint(0, 4, (2, 3)), torch.arange(6).reshape(2, 3) - 3),),
         ),
     ],
+    "scatter_mean_by_sum": [
+        Case(
+            function=lambda x, i, s: (
+                x.scatter_reduce(1, i, s, "mean"),
+                x.scatter_reduce(-1, i, s, "mean", include_self=False),
+            ),
+            inputs=tuple((R(n, 5), torch.randint(0, 5, (n, 8)), R(n, 8)) for n in (2, 1, 7)),
+            dynamic=tuple({0: Dim("n", min=1, max=16)} for _ in range(3)),
+        ),
+        Case(
+            function=lambda x, i, s: (
+                x.scatter_reduce(0, i, s, "mean"),
+                x.scatter_reduce(0, i, s, "mean", include_self=False),
+            ),
+            inputs=((torch.arange(12).reshape(4, 3), torch.randint(0, 4, (6, 3)), torch.arange(18).reshape(6, 3) - 9),),
+        ),
+        Case(
+            function=lambda x, i, s: x.scatter_reduce(1, i, s, "amax"),
+            inputs=((R(2, 5), torch.randint(0, 5, (2, 8)), R(2, 8)),),
+            unchanged=True,
+        ),
+    ],
     "scatter_value_as_reduce": [
         Case(
             function=lambda x, i: (x.scatter(1, i, 2.5, reduce="add"), x.scatter(1, i, -3, reduce="multiply")),

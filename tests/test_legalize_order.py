@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,6 +50,26 @@ def fixed(function: Any, *inputs: torch.Tensor, **more: Any) -> Case:
 
 def both(found: Any) -> tuple[torch.Tensor, ...]:
     return tuple(found)
+
+
+def _of_all(spread: Callable[..., Any]) -> list[Case]:
+    """Everything, in each overload; one dimension, and kept ones, are left alone."""
+    return [
+        Case(
+            function=lambda x: (spread(x), spread(x, (0, 1), correction=0)),
+            inputs=((R(4, 5),), (R(1, 5),)),
+            dynamic=batch(),
+        ),
+        Case(
+            function=lambda x: (spread(x, unbiased=False), spread(x, (1, 0), unbiased=False)),
+            inputs=((R(4, 2),),),
+        ),
+        Case(
+            function=lambda x: (spread(x, 1, correction=1), spread(x, (0, 1), True, True)),
+            inputs=((R(4, 2),),),
+            unchanged=True,
+        ),
+    ]
 
 
 CASES: dict[str, list[Case]] = {
@@ -110,6 +131,10 @@ CASES: dict[str, list[Case]] = {
             unchanged=True,
         ),
     ],
+    "var_of_all": _of_all(torch.var),
+    "std_of_all": _of_all(torch.std),
+    "var_mean_of_all": _of_all(torch.var_mean),
+    "std_mean_of_all": _of_all(torch.std_mean),
     "var_any_correction": [
         Case(
             function=lambda x: (x.var(1, correction=2), x.var((0, 1), correction=0.5, keepdim=True)),

@@ -42,6 +42,21 @@ FLAGS = torch.tensor([[True, False, True], [False, False, True]])
 WHOLE = torch.tensor([[5, 12, 7], [0, 255, 6]])
 
 CASES: dict[str, list[Case]] = {
+    "attention_of_three_dimensions": [
+        Case(
+            function=lambda q, k, v: (
+                attention(q[:, 0], k[:, 0], v[:, 0], scale=0.3),
+                attention(q[:, 0], k[:, 0], v[:, 0], is_causal=True),
+            ),
+            inputs=(qkv(2, 5, 4), qkv(1, 2, 4), qkv(7, 9, 4)),
+            dynamic=_steps(),
+        ),
+        Case(
+            function=lambda q, k, v: attention(q[:, 1], k[:, 1], v[:, 1], torch.ones(2, 3, 3, dtype=torch.bool).tril()),
+            inputs=(qkv(2, 3, 4),),
+        ),
+        Case(function=attention, inputs=(qkv(2, 3),), unchanged=True),
+    ],
     "grouped_query_attention": [
         Case(function=lambda q, k, v: attention(q, k, v, enable_gqa=True), inputs=(qkv(heads=6, kv_heads=2),)),
         Case(

@@ -23,6 +23,11 @@ class _Xor(torch.nn.Module):
         return (x > 0).to(torch.int64) ^ 3
 
 
+class _Or(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ~(x.to(torch.int32) | 3)
+
+
 class _Hash(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x * 2, (x.to(torch.int64) * 2654435761) % 1000
@@ -33,9 +38,10 @@ class _Hash(torch.nn.Module):
     [
         (_Median(), "aten.median.dim", "STABLEHLO_SORT"),
         (_Xor(), "aten.__xor__.Scalar", "failed to legalize"),
+        (_Or(), "aten.__or__.Scalar", "the runtime has no kernel BitwiseOr"),
         (_Hash(), "aten.remainder.Scalar", "'output_1', which aten.remainder.Scalar makes, differs in 3 of 4 elements"),
     ],
-    ids=["median", "xor", "hash"],
+    ids=["median", "xor", "or", "hash"],
 )
 def test_a_failed_lowering_names_the_op_and_its_line(
     module: torch.nn.Module, op: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

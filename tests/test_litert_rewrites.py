@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from build.legalize import legalize
-from build.program import signature_of
+from build.program import op_name, op_nodes, signature_of
 from targets import litert
 from tests.lowering_support import check, lowered, program_of
 
@@ -200,6 +200,25 @@ def test_low_bits_of_negative_integers(mask: int) -> None:
     got = legalize(program, ["low_bits_by_remainder"])
     assert not any("and" in str(n.target) for n in got.graph.nodes)
     _same(x & mask, got.module()(x))
+
+
+def test_integers_of_64_bits_and_booleans_without_kernels_of_their_own() -> None:
+    x = torch.arange(-4, 5) * 2**40
+    for name, function, op in (
+        ("abs_of_wide_integers", torch.abs, "aten.abs.default"),
+        ("not_of_wide_integers", torch.bitwise_not, "aten.bitwise_not.default"),
+    ):
+        wanted, got = _rewritten(function, (x,), name, op)
+        _same(wanted, got)
+        narrow = torch.export.export(_Function(function), (x.to(torch.int32),))
+        assert op in {op_name(n) for n in op_nodes(legalize(narrow, [name]))}
+    one, other = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    for function, op in (
+        (torch.bitwise_xor, "aten.bitwise_xor.Tensor"),
+        (torch.logical_xor, "aten.logical_xor.default"),
+    ):
+        wanted, got = _rewritten(function, (one, other), "bool_xor_by_ne", op)
+        _same(wanted, got)
 
 
 def test_one_hot() -> None:

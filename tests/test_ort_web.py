@@ -322,3 +322,14 @@ def test_logarithms_and_pools_at_the_extremes(tmp_path: Path) -> None:
     got = made.runner.run({s.name: t.numpy() for s, t in zip(made.signature.inputs, inputs, strict=True)})
     for spec, want in zip(made.signature.outputs, made.reference([t.clone() for t in inputs]), strict=True):
         np.testing.assert_allclose(got[spec.name], want, rtol=1e-4, atol=0, err_msg=spec.name)
+
+
+def test_sizes_that_only_the_data_decide_may_be_known_to_the_model(tmp_path: Path, batch: Any) -> None:
+    import torch
+
+    class Repeated(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.repeat_interleave(torch.tensor([1, 0, 2]), dim=1)
+
+    program = program_of(Repeated(), (torch.randn(2, 3),), tmp_path, ({0: batch},))
+    check(lowered(ort_web, program, tmp_path / "a"), [[torch.randn(n, 3)] for n in (1, 5, 8)], 0.0)

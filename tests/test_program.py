@@ -12,7 +12,9 @@ from torch.export import Dim
 
 from build.archive import load_program, save_program
 from build.content_hash import content_hash
-from build.program import is_torchs, op_nodes, output_names, source_of
+from build.errors import InputError
+from build.legalize import legalize
+from build.program import call, is_torchs, op_nodes, output_names, signature_of, source_of
 from tests.capture_support import BATCH, Net, save
 
 
@@ -31,6 +33,37 @@ def test_content_hash_ignores_archives_and_follows_content(tmp_path: Path) -> No
         module.fc.bias[0] -= 1e-6
     narrower = {"x": {0: Dim("batch", min=1, max=32)}}
     assert content_hash(torch.export.export(module, args, dynamic_shapes=narrower)) != content_hash(one)
+
+
+class Nested(nn.Module):
+    def forward(self, named: dict[str, torch.Tensor], more: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"sum": named["in"] + more[0], "twice": more[1] * 2}
+
+
+def test_nested_inputs_that_share_a_dynamic_size_can_be_run(tmp_path: Path) -> None:
+    batch = Dim("batch", min=1, max=16)
+    example = ({"in": torch.randn(2, 4)}, [torch.randn(2, 4), torch.randn(3)])
+    exported = torch.export.export(Nested(), example, dynamic_shapes=({"in": {0: batch}}, [{0: batch}, None]))
+    path = save(exported, tmp_path / "nested.pt2")
+    given = [torch.randn(7, 4), torch.randn(7, 4), torch.randn(3)]
+    for program in (torch.export.load(path), load_program(path)):
+        total, twice = call(program)([t.clone() for t in given])
+        torch.testing.assert_close(total, given[0] + given[1])
+        torch.testing.assert_close(twice, given[2] * 2)
+        legal = legalize(program, ["flat_interface"])
+        torch.testing.assert_close(legal.module()(*given)[0], total)
+
+
+def test_a_size_that_is_returned_is_refused_with_what_to_do() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * 2, x.shape[0]
+
+    program = torch.export.export(Sized(), (torch.randn(2, 4),), dynamic_shapes={"x": {0: BATCH}})
+    with pytest.raises(InputError, match="output 'output_1' is a SymInt, not a tensor") as caught:
+        signature_of(program)
+    assert caught.value.op == "aten.sym_size.int"
+    assert "torch.full((), size)" in (caught.value.remedy or "")
 
 
 def test_canonical_archive_is_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ def edge_inputs(signature: Signature, like: Tensors, *, ties: bool = True) -> di
     return found
 
 
+_CORRECT = "Correct the declared range or the data; the program must run in PyTorch first."
+_GUARDED = (
+    "torch.export made a guard that leaves this size out, though the declared range holds it (mostly 1): raise the "
+    "lower bound of that dimension to 2, or narrow its range otherwise, and export again."
+)
+
+
 class Recorder:
     """Runs the program in PyTorch and keeps what went in and came out."""
 
@@ -122,7 +129,7 @@ class Recorder:
             first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise InputError(
                 f"the program itself fails on call '{record.id}'" + (f" at {named}" if named else "") + f": {first}",
-                remedy="Correct the declared range or the data; the program must run in PyTorch first.",
+                remedy=_GUARDED if "Guard failed" in first else _CORRECT,
             ) from error
         if finite_only and not all(bool(torch.isfinite(t).all()) for t in outputs if t.is_floating_point()):
             self.dropped.append(record.id)

@@ -20,7 +20,7 @@ from build.capture.sizes import example_sizes, size_points
 from build.capture.task import check_rows, task_of
 from build.content_hash import content_hash
 from build.errors import InputError
-from build.program import call, signature_of
+from build.program import call, plain_tensors, signature_of
 from build.quantize.recognise import is_quantized
 from build.record import CALIBRATION, PROGRAM, RECORD, REFERENCE, CallRecord, ProgramRecord
 from models.spec import Call
@@ -47,7 +47,7 @@ def capture(source: Mapping[str, Any], folder: Path, emit: Emit) -> ProgramRecor
     signature = signature_of(found.program)
     if not signature.outputs:
         raise InputError(f"'{source['name']}' returns no tensor", remedy="A program needs at least one tensor output.")
-    save_program(found.program, folder / PROGRAM)
+    save_program(plain_tensors(found.program), folder / PROGRAM)
     # From here on, what was written is what counts: a fault of saving shows in the reference data at once.
     program = load_program(folder / PROGRAM)
     emit("reference")

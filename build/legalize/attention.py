@@ -49,6 +49,28 @@ def grouped_query_attention(
     return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 
 
+@decomposition("aten.scaled_dot_product_attention.default", fault="onnxscript takes four dimensions only")
+def attention_of_three_dimensions(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention without heads as attention with one head."""
+    import torch.nn.functional as F
+
+    if query.dim() != 3:
+        return NotImplemented
+    mask = attn_mask.unsqueeze(1) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+    query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout_p, is_causal, scale=scale).squeeze(1)
+
+
 def _blind(mask: Tensor) -> Tensor:
     """Which queries may see nothing: ``[..., L, 1]``, from a bool mask or one that is added to the scores.
 

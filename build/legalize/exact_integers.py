@@ -26,6 +26,9 @@ EXACT = 2**24
 #: an integer is split below this bit: both parts are exact in float32.
 _SPLIT = 2**16
 
+#: the plugin's integers go from -_END to _END - 1.
+_END = 2**31
+
 
 def _dtype(value: Any) -> Any:
     return value.meta["val"].dtype if hasattr(value, "meta") else None
@@ -132,6 +135,8 @@ def _select(emit: Emitter, node: Node, bounds: Bounds) -> Node | None:
     if bounds.within(a, EXACT + 1) and bounds.within(b, EXACT + 1):
         return None
     dtype = _dtype(node)
+    if bounds.of(b) == (-_END, -_END):  # OpenVINO adds what a constant subtracts, and of this one makes 2**31 - 1
+        a, b, condition = b, a, emit("aten.logical_not.default", condition)
     first, second = _tensor(emit, a, dtype), _tensor(emit, b, dtype)
     chosen = emit("aten.mul.Tensor", emit("aten.sub.Tensor", first, second), _tensor(emit, condition, dtype))
     return emit("aten.add.Tensor", second, chosen)

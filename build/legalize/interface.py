@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from build.legalize.core import graph_pass
+from build.program import drop_unreadable_guards
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,6 +43,7 @@ def flat_interface(program: ExportedProgram) -> ExportedProgram:
     program._example_inputs = (tuple(leaves), {})
     call.in_spec = pytree.tree_flatten((tuple(range(inputs)), {}))[1]
     call.out_spec = pytree.tree_flatten(tuple(range(outputs)))[1]
+    drop_unreadable_guards(program)
     call.forward_arg_names = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
     return program
 

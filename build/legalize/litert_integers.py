@@ -87,3 +87,32 @@ def low_bits_by_remainder(x: Tensor, mask: Any) -> Any:
         return NotImplemented
     wide = x.to(torch.int32) if _is_small(x) else x
     return torch.remainder(wide, mask + 1).to(x.dtype)
+
+
+@decomposition("aten.abs.default", fault="LiteRT's abs takes no 64-bit integers")
+def abs_of_wide_integers(x: Tensor) -> Any:
+    """The negative of what is negative."""
+    import torch
+
+    return torch.where(x < 0, torch.neg(x), x) if x.dtype is torch.int64 else NotImplemented
+
+
+@decomposition("aten.bitwise_not.default", fault="LiteRT has no bitwise_not of 64-bit integers")
+def not_of_wide_integers(x: Tensor) -> Any:
+    """``~x`` is ``-x - 1`` in two's complement."""
+    import torch
+
+    return torch.sub(torch.neg(x), 1) if x.dtype is torch.int64 else NotImplemented
+
+
+@decomposition(
+    "aten.bitwise_xor.Tensor",
+    "aten.logical_xor.default",
+    fault="LiteRT has an exclusive or of integers, not of booleans",
+)
+def bool_xor_by_ne(x: Tensor, y: Any) -> Any:
+    """Two booleans of which one is true are two that differ."""
+    import torch
+
+    both = isinstance(y, torch.Tensor) and x.dtype is torch.bool and y.dtype is torch.bool
+    return torch.ne(x, y) if both else NotImplemented

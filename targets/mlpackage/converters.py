@@ -6,6 +6,7 @@ registry for one conversion and restores it afterwards, whatever happens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,12 +22,41 @@ def _log(context: Any, node: Any) -> None:
     context.add(mb.log(x=x, epsilon=0.0, name=node.name))
 
 
+def _log_to(base: float) -> Converter:
+    """``log2`` and ``log10``: coremltools gives their logarithm the default epsilon too."""
+
+    def convert(context: Any, node: Any) -> None:
+        from coremltools.converters.mil.mil import Builder as mb
+
+        x = _float(context[node.inputs[0]])
+        context.add(mb.mul(x=mb.log(x=x, epsilon=0.0), y=1 / math.log(base), name=node.name))
+
+    return convert
+
+
 def _float(x: Any) -> Any:
     """Integers cast to fp32, as PyTorch promotes them."""
     from coremltools.converters.mil.mil import Builder as mb
     from coremltools.converters.mil.mil import types
 
     return x if types.is_float(x.dtype) else mb.cast(x=x, dtype="fp32")
+
+
+def _zeros_like(base: Converter) -> Converter:
+    """Zeros of unknown size: coremltools subtracts the tensor from itself, which is NaN for infinity and NaN."""
+
+    def convert(context: Any, node: Any) -> None:
+        from coremltools.converters.mil.mil import Builder as mb
+        from coremltools.converters.mil.mil import types
+
+        x = context[node.inputs[0]]
+        if not types.is_float(x.dtype) or all(isinstance(size, int) for size in x.shape) or len(node.inputs) > 1:
+            base(context, node)
+            return
+        zero = types.nptype_from_builtin(x.dtype)(0)
+        context.add(mb.fill_like(ref_tensor=x, value=zero, name=node.name))
+
+    return convert
 
 
 def _floor_divide(context: Any, node: Any) -> None:
@@ -66,6 +96,9 @@ def replacements() -> dict[str, Converter]:
 
     return {
         "log": _log,
+        "log2": _log_to(2.0),
+        "log10": _log_to(10.0),
+        "zeros_like": _zeros_like(ops.zeros_like),
         "floor_divide": _floor_divide,
         "lstm.input": _recurrent("lstm", ops.lstm, 3),
         "rnn_tanh.input": _recurrent("rnn_tanh", ops.rnn_tanh, 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ from targets.onnx_web.model import METADATA_KEY
 
 if TYPE_CHECKING:
     from targets.contract import Array
+
+#: name, dtype, sizes as text
+_Port = tuple[str, str, list[str]]
 
 
 def session(path: Path) -> Any:
@@ -38,9 +42,15 @@ def _declared(session: Any) -> Signature:
     for ports, specs in ((session.get_inputs(), kept.inputs), (session.get_outputs(), kept.outputs)):
         found = [(p.name, _numpy_name(p.type), [str(s) for s in p.shape]) for p in ports]
         wanted = [(s.name, s.dtype, [dim_text(d) for d in s.shape]) for s in specs]
-        if found != wanted:
+        if len(found) != len(wanted) or not all(map(_agree, found, wanted)):
             raise VerificationError(f"the model declares {found}, its metadata {wanted}")
     return kept
+
+
+def _agree(found: _Port, wanted: _Port) -> bool:
+    """Whether two declarations are one. A size that torch leaves to the data (``u0``) may be known to the model."""
+    sizes = [w if re.fullmatch(r"u\d+", w) is None else f for f, w in zip(found[2], wanted[2], strict=False)]
+    return found[:2] == wanted[:2] and len(found[2]) == len(wanted[2]) and found[2] == sizes
 
 
 def _numpy_name(onnx_type: str) -> str:

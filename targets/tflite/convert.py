@@ -26,6 +26,8 @@ Sizes = Mapping[str, int]
 # litert-torch reads it when it is imported, by whomever: no progress bars in the log.
 os.environ.setdefault("LITERT_TORCH_SHOW_PROGRESS", "n")
 
+#: the converter's words for ops that the runtime lacks, under TensorFlow's names
+_KERNELS = re.compile(r"TF Select ops: (.+)")
 _REMEDY = "Replace this op in the model, or choose another target for it."
 
 
@@ -241,7 +243,10 @@ def _explained(error: Exception, programs: Mapping[str, ExportedProgram]) -> Low
         value = node.meta.get("val")
         shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
     what = re.search(r"error: (.+)", message)
+    kernels = _KERNELS.search(message)
     reason = what.group(1)[:300] if what else _first_line(error)
+    if kernels is not None:
+        reason = f"the runtime has no kernel {kernels[1]}"
     return LoweringError(
         f"litert-torch cannot convert {op or 'the program'}{shape}: {reason}",
         op=op or "litert-torch converter",
@@ -254,12 +259,24 @@ def _node_in(message: str, programs: Mapping[str, ExportedProgram]) -> Any:
     """The node of ours that the converter was at: ``While executing %NAME``, or the MLIR location's names or line."""
     named = re.search(r"While executing %(\w+)", message) or re.search(r'loc\("([\w;]+)"', message)
     located = re.search(r"([\w./-]+\.py):(\d+):\d+: error", message)
+    kernels = _KERNELS.search(message)
     for program in programs.values():
+        if kernels is not None:
+            return _node_of_kernel(program, kernels[1].lower().split(", "))
         node = node_named(program, named.group(1).split(";")) if named is not None else None
         if node is None and located is not None:
             line = f'{located.group(1)}", line {located.group(2)},'
             node = _one_of([n for n in op_nodes(program) if line in (n.meta.get("stack_trace") or "")], message)
         if node is not None:
+            return node
+    return None
+
+
+def _node_of_kernel(program: ExportedProgram, kernels: Sequence[str]) -> Any:
+    """The first op that one of TensorFlow's kernels (``bitwiseand``) stands for."""
+    for node in op_nodes(program):
+        name = packet(op_name(node)).rpartition(".")[2].strip("_").replace("_", "")
+        if any(kernel.endswith(name) for kernel in kernels):
             return node
     return None
 

@@ -73,7 +73,7 @@ def _ops(program: ExportedProgram, rewrites: Sequence[str]) -> Iterator[Finding]
     told: set[str] = set()
     for node in op_nodes(program):
         name = op_name(node)
-        why, remedy = _refusal(node, name)
+        why, remedy = _refusal(node, name, rewritten=name in faults)
         if why:
             yield Finding(subject=name, kind="op", verdict="refused", why=why, source=source_of(node), remedy=remedy)
         elif name in faults and name not in told:
@@ -81,8 +81,12 @@ def _ops(program: ExportedProgram, rewrites: Sequence[str]) -> Iterator[Finding]
             yield Finding(subject=name, kind="op", verdict="rewritten", why=faults[name], source=source_of(node))
 
 
-def _refusal(node: Any, name: str) -> tuple[str, str]:
-    """Why the op cannot be taken, and the way out; empty strings when it can."""
+def _refusal(node: Any, name: str, *, rewritten: bool) -> tuple[str, str]:
+    """Why the op cannot be taken, and the way out; empty strings when it can.
+
+    Args:
+        rewritten: a rewrite is there for it: it may come from any library.
+    """
     for value in _tensors(node.meta.get("val")):
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in _COMPUTED:
@@ -102,7 +106,7 @@ def _refusal(node: Any, name: str) -> tuple[str, str]:
         )
     if name in _LOOPS or name.split(".")[-1] in _LOOPS:
         return "control flow that depends on values is not converted", "Compute both branches and use torch.where."
-    if getattr(node.target, "namespace", "aten") not in _NAMESPACES:
+    if not rewritten and getattr(node.target, "namespace", "aten") not in _NAMESPACES:
         return "a custom op has no meaning outside its own library", (
             "Replace it by PyTorch's ops, or register a decomposition for it before export."
         )

@@ -32,6 +32,7 @@ _PASS_NOISE = "Draw the numbers outside and pass them as an input."
 
 #: Ops without a kernel and without a rewrite, and what to do instead.
 _NO_KERNEL = {
+    "conv_transpose3d": "Write it as transposed convolutions of planes, or choose another target for this model.",
     "linalg_inv": "Invert the matrix before export, or solve in the program with products.",
     "linalg_inv_ex": "Invert the matrix before export, or solve in the program with products.",
 }

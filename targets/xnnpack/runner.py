@@ -91,7 +91,7 @@ class ExecuTorchRunner:
         import torch
 
         sizes = check_inputs(self._declared, inputs)
-        given = [torch.from_numpy(np.array(inputs[s.name], order="C", copy=True)) for s in self._declared.inputs]
+        given = [_tensor(inputs[s.name]) for s in self._declared.inputs]
         try:
             values = self._method.execute(given)
         except RuntimeError as error:
@@ -106,6 +106,15 @@ class ExecuTorchRunner:
             result[spec.name] = np.array(tensor.contiguous().numpy(), copy=True)
         check_outputs(self._declared, sizes, result, self.runtime)
         return result
+
+
+def _tensor(value: Array) -> Any:
+    """A tensor of its own with the strides of its shape: numpy gives empty arrays others, and the runtime aborts."""
+    import numpy as np
+    import torch
+
+    tensor = torch.from_numpy(np.array(value, order="C", copy=True))
+    return tensor if tensor.numel() else torch.empty(tuple(value.shape), dtype=tensor.dtype)
 
 
 def _output_meta(meta: Any) -> Any:

@@ -25,7 +25,7 @@ from typing import Any
 from build.cache import write_atomic
 from build.capture.checks import refuse_training_mode
 from build.errors import EdgeportError, InputError, LoweringError
-from build.program import call, signature_of
+from build.program import call, plain_tensors, signature_of
 from build.verify.check import signature_problems
 from build.verify.compare import Tolerance, difference
 from build.verify.nonfinite import Watch
@@ -100,7 +100,7 @@ def run_case(name: str, target: str) -> Outcome:
         try:
             exported = torch.export.export(case.module, case.args, dynamic_shapes=case.dynamic_shapes)
             torch.export.save(exported, path)
-            reload: Callable[[], Any] = lambda: torch.export.load(path)  # noqa: E731
+            reload: Callable[[], Any] = lambda: plain_tensors(torch.export.load(path))  # noqa: E731
             program = reload()
         except Exception as error:  # torch's own refusal: nothing reached us
             return end("not-exportable", f"{type(error).__name__}: {str(error)[:200]}")
