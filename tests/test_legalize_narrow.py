@@ -46,6 +46,8 @@ def _multiplied(x: torch.Tensor, y: torch.Tensor) -> Any:
     return left @ right, torch.bmm(left[None], right[None]), torch.mv(left, right[:, 0])
 
 
+ROWS_WITH_NAN = torch.tensor([[1.0, float("nan"), -3.0, 2.5], [4.0, 0.5, -float("inf"), 7.0], [9.0, -2.0, 0.25, 6.0]])
+
 CASES: dict[str, list[Case]] = {
     "narrow_integers": [
         *pairs(lambda x, y: (x + y, x - y, x * y, -x, x.abs(), 5 - x)),
@@ -67,6 +69,21 @@ CASES: dict[str, list[Case]] = {
     "less_for_greater": [
         equal(lambda x, y: (x > y, x >= y, x > 1, x >= 0.5, torch.where(x > y, x, y), y[:1] >= x), X, Y),
         equal(lambda x, y: (x > y, y >= x, x > 0, y > 1.5, y >= torch.tensor(2.0)), X, torch.arange(8)),
+    ],
+    "sort_of_nan": [
+        equal(lambda x: (*torch.sort(x, 1), *torch.sort(x, 0, True)), ROWS_WITH_NAN),
+        equal(lambda x: tuple(torch.sort(x)), torch.arange(5), unchanged=True),
+    ],
+    "stable_sort_of_nan": [
+        equal(
+            lambda x: (*torch.sort(x, dim=1, stable=True), *torch.sort(x, dim=0, stable=True, descending=True)),
+            ROWS_WITH_NAN,
+        ),
+        equal(lambda x: tuple(torch.sort(x, stable=True)), torch.arange(5), unchanged=True),
+    ],
+    "topk_of_nan": [
+        equal(lambda x: (*x.topk(2, 1), *x.topk(2, 0, largest=False)), ROWS_WITH_NAN),
+        equal(lambda x: tuple(x.topk(2)), torch.arange(5), unchanged=True),
     ],
     "bucketize_of_nan": [
         equal(lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), X),

@@ -58,3 +58,50 @@ def bucketize_of_nan(x: Tensor, boundaries: Tensor, *, out_int32: bool = False, 
         return NotImplemented
     places = torch.bucketize(x, boundaries, out_int32=out_int32, right=right)
     return torch.where(torch.eq(x, x), places, torch.full_like(places, boundaries.shape[0]))
+
+
+def _above_all(x: Tensor) -> Tensor:
+    """Infinity for NaN, which PyTorch orders after every number."""
+    import torch
+
+    return torch.where(torch.eq(x, x), x, torch.full_like(x, float("inf")))
+
+
+_ORDER = "OpenVINO's sorts and top-k lose finite values where NaN is among them"
+_sorting = once()
+
+
+@decomposition("aten.sort.default", fault=_ORDER)
+@_sorting
+def sort_of_nan(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    """The order of what has infinity for NaN, and the values in that order."""
+    import torch
+
+    if not x.is_floating_point() or x.dim() == 0:
+        return NotImplemented
+    _, order = torch.sort(_above_all(x), dim, descending)
+    return torch.gather(x, dim, order), order
+
+
+@decomposition("aten.sort.stable", fault=_ORDER)
+@_sorting
+def stable_sort_of_nan(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    """As ``sort_of_nan``."""
+    import torch
+
+    if not x.is_floating_point() or x.dim() == 0:
+        return NotImplemented
+    _, order = torch.sort(_above_all(x), stable=bool(stable), dim=dim, descending=descending)
+    return torch.gather(x, dim, order), order
+
+
+@decomposition("aten.topk.default", fault=_ORDER)
+@_sorting
+def topk_of_nan(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """As ``sort_of_nan``."""
+    import torch
+
+    if not x.is_floating_point() or x.dim() == 0:
+        return NotImplemented
+    _, places = torch.topk(_above_all(x), k, dim, largest, sorted)
+    return torch.gather(x, dim, places), places
