@@ -94,7 +94,6 @@ REWRITES: Sequence[str] = (
     "low_bits_by_remainder",
     "abs_of_wide_integers",
     "not_of_wide_integers",
-    "xor_operator",
     "bool_xor_by_ne",
     "log_of_infinity",
     "log2_of_infinity",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,7 @@ def test_integers_of_64_bits_and_booleans_without_kernels_of_their_own() -> None
         assert op in {op_name(n) for n in op_nodes(legalize(narrow, [name]))}
     one, other = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     for function, op in (
+        (operator.xor, "aten.__xor__.Tensor"),
         (torch.bitwise_xor, "aten.bitwise_xor.Tensor"),
         (torch.logical_xor, "aten.logical_xor.default"),
     ):

@@ -13,6 +13,8 @@ from build import check, entry, preflight
 from build.blame import __main__ as blame
 from build.options import Options
 
+pytestmark = pytest.mark.usefixtures("one_environment")
+
 
 @pytest.mark.parametrize(
     "arguments",

@@ -106,6 +106,7 @@ def not_of_wide_integers(x: Tensor) -> Any:
 
 
 @decomposition(
+    "aten.__xor__.Tensor",
     "aten.bitwise_xor.Tensor",
     "aten.logical_xor.default",
     fault="LiteRT has an exclusive or of integers, not of booleans",
